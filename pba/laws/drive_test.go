@@ -25,6 +25,7 @@ const (
 	lawBeyond
 	lawUse
 	lawLook
+	lawEarly
 	lawHosts
 	lawOrder
 	lawSame
@@ -57,6 +58,7 @@ const (
 	gaveWay
 	tried
 	limited
+	hurried
 	shares
 )
 
@@ -66,6 +68,7 @@ func (s share) String() string {
 		"gathered dummies", "assigned a dummy's place to a light job", "charged a heavy job", "preempted a heavy job", "had gathering give way",
 		"preempted for a job that the queue had considered",
 		"charged a job on a host set",
+		"preempted before the site's threshold",
 	}[s]
 }
 
@@ -91,6 +94,7 @@ type drive struct {
 	usage     *usage
 	preempted bool                    // the last plan's acts preempted jobs
 	pinned    map[backends.ID]pinning // of a queue that says when it considers jobs
+	pools     map[int64]int64         // by reclaim: the pool of its beneficiary
 	raised    map[backends.ID]bool    // by their owners since the last cycle
 	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle
 	queue     []backends.Job          // pending jobs in the queue's order after the last cycle

@@ -28,6 +28,7 @@ type farm struct {
 	MaxRequeues int
 	Headroom    float64
 	Considers   int  // see considering
+	Own         []int // by project: its own threshold; -1, or missing: the site's
 	EngineDies  bool // after the last cycle; else it runs on until all is over
 
 	Heavy                bool // its queue does not manage memory; dummy jobs do
@@ -76,8 +77,8 @@ func (f farm) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hosts %+v\nsets %v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Sets, f.Members, f.Pools, f.Shrinks)
 	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v, considers %d\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies, f.Considers)
-	fmt.Fprintf(&b, "threshold %d min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
-		f.Threshold, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
+	fmt.Fprintf(&b, "threshold %d own %v min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
+		f.Threshold, f.Own, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
 	for i, j := range f.Jobs {
 		fmt.Fprintf(&b, "job %d at %d takes %d u%d p%d slots %d", i+1, j.At, j.Takes, j.User, j.Project, j.Slots)
 		for _, field := range []struct {
@@ -313,6 +314,9 @@ func (f *farm) drawEngine(t *rapid.T, d dice, cycles int) {
 	f.MaxRequeues = pick("max requeues", 1, 3)
 	f.Headroom = float64(pick("headroom", 0, 3)) / 2
 	f.Considers = pick("considers", considersNever, considersNever, considersAtOnce, considersSlowly)
+	for range f.Members {
+		f.Own = append(f.Own, pick("own threshold", -1, -1, -1, 0, 0, 10))
+	}
 	f.EngineDies = d.percent.Draw(t, "engine dies") >= 50
 }
 
@@ -330,6 +334,12 @@ func (f *farm) policy(at int) plan.Policy {
 	}
 	for i := range f.Members {
 		p.Projects = append(p.Projects, plan.Project{Name: projectName(i), Group: "g" + strconv.Itoa(i)})
+		if i < len(f.Own) && f.Own[i] >= 0 {
+			if p.Thresholds == nil {
+				p.Thresholds = map[string]time.Duration{}
+			}
+			p.Thresholds[projectName(i)] = seconds(f.Own[i])
+		}
 	}
 	for i, pool := range f.Pools {
 		a := plan.Allocation{ID: int64(i + 1), Project: projectName(pool.Project), Step: pool.Step, Hosts: f.setName(pool.Set), Guarantee: pool.Guarantee}

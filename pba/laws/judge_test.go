@@ -69,6 +69,7 @@ func (g *judge) plan(n int) {
 	g.lawBeyond()
 	g.lawUse()
 	g.lawLook()
+	g.lawEarly()
 }
 
 // excuse leaves out victims for which the plan's own books show that no pool had

@@ -30,6 +30,10 @@ func TestLawChargesLieOnThePoolsHosts(t *testing.T) { obeyed(t, lawHosts) }
 // R32: no job is preempted for one that the queue has not considered in its slots.
 func TestLawTheQueueConsidersABeneficiaryFirst(t *testing.T) { obeyed(t, lawLook) }
 
+// R14: a pool is served before the site's threshold only if its project has a threshold of
+// its own, and for twice its slots an hour.
+func TestLawFewSlotsArePreemptedEarly(t *testing.T) { obeyed(t, lawEarly) }
+
 // R11, R13: bands and values, and the order in which the queue starts jobs.
 func TestLawBandsAndOrderHold(t *testing.T) { obeyed(t, lawOrder) }
 
@@ -53,7 +57,7 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
-	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5})
+	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5})
 }
 
 func checkShares(t *testing.T, r *result, wanted map[share]float64) {

@@ -20,7 +20,7 @@ func reduce(f farm, l law) farm {
 }
 
 func size(f farm) int {
-	n := len(f.Sets) + len(f.Jobs)*100 + len(f.Missed)*10 + len(f.Shrinks) + len(trues(f.Missed)) + len(trues(f.Again))
+	n := len(f.Sets) + len(f.Own) + len(f.Jobs)*100 + len(f.Missed)*10 + len(f.Shrinks) + len(trues(f.Missed)) + len(trues(f.Again))
 	for _, j := range f.Jobs {
 		n += len(reduceJob(j))
 	}
@@ -65,6 +65,7 @@ func reduceRest(f farm, broken func(farm) bool) farm {
 	try(func(c *farm) { c.Shrinks = nil })
 	try(func(c *farm) { c.Sets = nil })
 	try(func(c *farm) { c.Considers = considersNever })
+	try(func(c *farm) { c.Own = nil })
 	for i := range f.Jobs {
 		for k := range reduceJob(f.Jobs[i]) {
 			try(func(c *farm) {

@@ -98,11 +98,11 @@ func loadRunTimes(ctx context.Context, q querier) (map[string][]plan.RunEnd, err
 func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]plan.Reclaim, error) {
 	all, err := list(ctx, q, func(r *plan.Reclaim) []any {
 		return []any{
-			&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
+			&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Pool, &r.Project, &r.User, &r.Need,
 			fromJSON{&r.Hosts},
 			&r.Phase, &r.Why, when(&r.Planned), when(&r.Acted), when(&r.Freed), when(&r.Ended),
 		}
-	}, `SELECT id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended
+	}, `SELECT id, job, idx, pool, project, user, need, hosts, phase, why, planned, acted, freed, ended
 		FROM reclaim `+where+` ORDER BY id`, args...)
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func storeReclaims(ctx context.Context, tx *sql.Tx, was, is []plan.Reclaim, jobs
 }
 
 func sameReclaim(a, b *plan.Reclaim) bool {
-	return a.Beneficiary == b.Beneficiary && a.Project == b.Project && a.User == b.User && a.Need == b.Need &&
+	return a.Beneficiary == b.Beneficiary && a.Pool == b.Pool && a.Project == b.Project && a.User == b.User && a.Need == b.Need &&
 		slices.Equal(a.Hosts, b.Hosts) && a.Phase == b.Phase && a.Why == b.Why &&
 		a.Planned.Equal(b.Planned) && a.Acted.Equal(b.Acted) && a.Freed.Equal(b.Freed) && a.Ended.Equal(b.Ended) &&
 		slices.EqualFunc(a.Victims, b.Victims, func(v, w plan.Victim) bool {
@@ -269,12 +269,12 @@ func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary 
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended, entered, clock)
-		VALUES `+placeholders(15)+` ON CONFLICT (id) DO UPDATE SET
-		job = excluded.job, idx = excluded.idx, project = excluded.project, user = excluded.user, need = excluded.need,
+	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, pool, project, user, need, hosts, phase, why, planned, acted, freed, ended, entered, clock)
+		VALUES `+placeholders(16)+` ON CONFLICT (id) DO UPDATE SET
+		job = excluded.job, idx = excluded.idx, pool = excluded.pool, project = excluded.project, user = excluded.user, need = excluded.need,
 		hosts = excluded.hosts, phase = excluded.phase, why = excluded.why,
 		planned = excluded.planned, acted = excluded.acted, freed = excluded.freed, ended = excluded.ended`,
-		r.ID, r.Beneficiary.Job, r.Beneficiary.Index, r.Project, r.User, r.Need, string(hosts), string(r.Phase), r.Why,
+		r.ID, r.Beneficiary.Job, r.Beneficiary.Index, r.Pool, r.Project, r.User, r.Need, string(hosts), string(r.Phase), r.Why,
 		unixtime.Of(r.Planned), unixtime.Of(r.Acted), unixtime.Of(r.Freed), unixtime.Of(r.Ended), unixtime.Of(beneficiary.Entered), int64(beneficiary.Clock))
 	if err != nil {
 		return err

@@ -87,6 +87,12 @@ func (r *Reclaim) concerns(id backends.ID) bool {
 
 func (f *farm) explain(j *job, e *Explanation) {
 	e.Priority, e.History, e.Clock, e.Requeues = j.computed, j.mem.History, j.mem.Clock, j.mem.Requeues
+	if j.pba() {
+		e.Threshold = f.threshold(j)
+		if own, ok := f.ownThreshold(j); ok && own < e.Threshold && j.waiting() {
+			e.Skipped = append(e.Skipped, f.whyLate(j.pool))
+		}
+	}
 	if j.State == backends.Running {
 		e.Spared = j.spared
 	}

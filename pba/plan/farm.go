@@ -144,6 +144,7 @@ type farm struct {
 	guaranteed    map[string]int     // slots of pools by project
 	allGuaranteed int                // the sum of guaranteed
 	throughputs   map[int64]ThroughputMemory
+	taken         map[int64]int // slots preempted for each pool within the last hour, this plan's included; see countTaken
 
 	jobs    []*job               // those that any rule may speak of, in FIFO order
 	running []*job               // of jobs
@@ -167,6 +168,7 @@ func observe(c *cycle) *farm {
 	f.readPools()
 	f.readJobs()
 	f.updateFates()
+	f.countTaken()
 	f.limitBeneficiaries()
 	f.discountClaims()
 	return f

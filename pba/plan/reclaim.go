@@ -14,15 +14,16 @@ func (s *serving) open(b *job, set *candidate) {
 	memory := &s.plan.Memory
 	memory.NextID = max(memory.NextID, 1)
 	r := Reclaim{
-		ID: memory.NextID, Beneficiary: b.ID, Project: b.Project, User: b.User, Need: set.need,
+		ID: memory.NextID, Beneficiary: b.ID, Pool: b.pool.ID, Project: b.Project, User: b.User, Need: set.need,
 		Hosts: set.hosts, Phase: Planned, Why: "its acts are intended", Planned: s.now,
 	}
 	memory.NextID++
-	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.policy.PendingThreshold, describe(b.pool.Allocation))
+	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.threshold(b), describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		loser := j.account()
 		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
 		s.lost[loser]++
+		s.taken[b.pool.ID] += j.Slots
 	}
 	s.prepareBeneficiary(b, &r, reason)
 	for _, j := range set.victims {

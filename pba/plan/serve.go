@@ -57,6 +57,7 @@ func serveDue(b *books, lowered []*job) *serving {
 		turns = s.outbidden() // each by a job that ranks above it: so this ends
 	}
 	s.endTrials()
+	s.plan.Looks = s.looks()
 	return s
 }
 
@@ -72,9 +73,11 @@ func (s *serving) outbidden() []*job {
 }
 
 // due reports whether a job's clock has passed the threshold, less a twentieth of a
-// cycle: cycles don't come to the millisecond, and none must be lost to rounding.
+// cycle: cycles don't come to the millisecond, and none must be lost to rounding. Before
+// the site's threshold the queue must have decided that the job can't start.
 func (f *farm) due(j *job) bool {
-	return j.mem.Clock+f.policy.Cycle/20 >= f.policy.PendingThreshold
+	waited := j.mem.Clock + f.policy.Cycle/20
+	return waited >= f.threshold(j) && (waited >= f.policy.PendingThreshold || f.looked(j))
 }
 
 // nominateOpen counts slots that are about to be left as free, and nominates what open
@@ -151,6 +154,10 @@ func (s *serving) serve(b *job) bool {
 		outbid := s.outbid(b, hosts)
 		s.reserve(b, hosts)
 		return outbid
+	}
+	if why := s.whyNotEarly(b, set); why != "" {
+		s.skip(b.ID, why)
+		return false
 	}
 	if !s.confirmed(b, set) {
 		return set.excess > 0

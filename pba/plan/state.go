@@ -34,6 +34,7 @@ type Policy struct {
 
 	Cycle                time.Duration // from one cycle to the next
 	PendingThreshold     time.Duration
+	Thresholds           map[string]time.Duration // instead of PendingThreshold, by project: see threshold
 	MinRuntime           time.Duration
 	FreeTimeout          time.Duration
 	HandOverTimeout      time.Duration
@@ -167,6 +168,7 @@ func (p Phase) Open() bool { return p == Planned || p == Acted || p == Freed }
 type Reclaim struct {
 	ID          int64
 	Beneficiary backends.ID
+	Pool        int64  // that its room is in; 0: not known, it is older than that record
 	Project     string // the beneficiary's
 	User        string
 	Need        int                  // slots that the beneficiary lacked; its victims may leave more, jobs go as a whole
@@ -266,6 +268,7 @@ type Plan struct {
 	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
 	Unserved []Unserved  // at most 11
 	Beyond   []Beyond    // by project, then user
+	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy    []HeavyStatus
 }
 
@@ -294,6 +297,7 @@ type PoolStatus struct {
 	Waiting   int  // slots of entitled pending jobs beyond the room
 	Below     bool // it has room: the filter submits its jobs next in line (R12); false for a pool on a host set, as the filter does not know where a job may run
 	Reachable int  // of its unmet slots, how many could be preempted now
+	Early     int  // slots that may still be preempted for it before the site's threshold, within this hour; see threshold
 }
 
 // FarmStatus is the farm in figures, all in slots of managed hosts that are up.

@@ -48,9 +48,16 @@ func (f *farm) tries(b *job) bool {
 }
 
 // dueSoon reports whether a job is due in the next cycle: its trial begins now, so that the
-// promise holds with it.
+// promise holds with it. One that is due before the site's threshold is not tried before
+// the queue has considered it where it may run at all.
 func (f *farm) dueSoon(j *job) bool {
-	return f.tries(j) && j.mem.Clock+f.policy.Cycle+f.policy.Cycle/20 >= f.policy.PendingThreshold
+	return f.tries(j) && j.mem.Clock+f.policy.Cycle+f.policy.Cycle/20 >= f.threshold(j) &&
+		(f.lateSoon(j) || f.looked(j) || len(f.plan.Memory.Trials[j.ID].Hosts) > 0)
+}
+
+// lateSoon reports whether a job will have waited for the site's threshold in the next cycle.
+func (f *farm) lateSoon(j *job) bool {
+	return j.mem.Clock+f.policy.Cycle+f.policy.Cycle/20 >= f.policy.PendingThreshold
 }
 
 // readTrials drops the trials of jobs that need them no more, ends those that the queue
@@ -187,7 +194,7 @@ func (s *serving) tryEarly(b *job) {
 	if b.nominated != nil || b.mem.Expired >= maxExpired || s.now.Before(b.mem.Backoff) || s.whyNoTrial(b) != "" {
 		return
 	}
-	if set := s.withinCaps(b); set != nil {
+	if set := s.withinCaps(b); set != nil && (s.lateSoon(b) || s.whyNotEarly(b, set) == "") {
 		s.confirmed(b, set)
 	}
 }

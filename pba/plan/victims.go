@@ -114,12 +114,17 @@ func (f *farm) countLost() map[account]int {
 			continue
 		}
 		for _, victim := range r.Victims {
-			if victim.Fate == Taken || victim.Fate == Lost || victim.Fate == Intended && r.Phase.Open() {
+			if victim.counts(r) {
 				lost[victim.account()]++
 			}
 		}
 	}
 	return lost
+}
+
+// counts reports whether a victim lost its slots to a reclaim, or is about to.
+func (v *Victim) counts(r *Reclaim) bool {
+	return v.Fate == Taken || v.Fate == Lost || v.Fate == Intended && r.Phase.Open()
 }
 
 func (v Victim) account() account {
