@@ -27,9 +27,9 @@ type farm struct {
 	HoldLimit, Grace, MaxVictims, MaxPerProject int
 	MaxRequeues int
 	Headroom    float64
-	Considers   int  // see considering
+	Considers   int   // see considering
 	Own         []int // by project: its own threshold; -1, or missing: the site's
-	EngineDies  bool // after the last cycle; else it runs on until all is over
+	EngineDies  bool  // after the last cycle; else it runs on until all is over
 
 	Heavy                bool // its queue does not manage memory; dummy jobs do
 	Gather, MaxGathering int  // gather_timeout; % of the farm

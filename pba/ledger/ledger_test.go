@@ -66,7 +66,7 @@ func fullMemory() plan.Memory {
 			{Job: 2, Index: 7}: {Requeues: 3},
 		},
 		Reclaims: []plan.Reclaim{{
-			ID: 7, Beneficiary: backends.ID{Job: 2, Index: 7}, Project: "chipA", User: "alice", Need: 4,
+			ID: 7, Beneficiary: backends.ID{Job: 2, Index: 7}, Pool: 3, Project: "chipA", User: "alice", Need: 4,
 			Hosts: []backends.Placement{{Host: "n1", Slots: 4}}, Phase: plan.Freed, Why: "because",
 			Planned: at(5), Acted: at(6), Freed: at(7), Ended: time.Time{},
 			Victims: []plan.Victim{

@@ -160,7 +160,7 @@ func (s *serving) serve(b *job) bool {
 		return false
 	}
 	if !s.confirmed(b, set) {
-		return set.excess > 0
+		return false
 	}
 	s.quota.add(len(set.victims))
 	s.open(b, set)

@@ -243,12 +243,32 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 		s.spare(j, "slots are about to be taken back from it")
 	}
 	s.yield(set.hosts)
-	s.nominateFreed(b, set)
-	b.nominated = set.hosts
+	s.holdFree(b, set)
 	if s.due(b) {
 		s.skip(b.ID, "it is pinned to "+strings.Join(hosts, ", ")+": slots are taken back there once the queue has considered it")
 	}
 	return false
+}
+
+// holdFree nominates for a beneficiary that is tried what is free by now of its slots. Its
+// victims run on: neither its share of their slots nor what they have beyond its need is
+// free for other jobs.
+func (s *serving) holdFree(b *job, set *candidate) {
+	if b.Exclusive { // it takes all of its hosts
+		s.nominateFreed(b, set)
+		b.nominated = set.hosts
+		return
+	}
+	b.nominated = []backends.Placement{}
+	for _, p := range set.hosts {
+		for _, j := range set.victims {
+			p.Slots -= slotsOn(j, p.Host)
+		}
+		if p.Slots > 0 {
+			b.nominated = append(b.nominated, p)
+		}
+	}
+	s.nominate(b, b.nominated)
 }
 
 // chooseAgain returns the best set on the hosts of a beneficiary's trial; nil if it has no

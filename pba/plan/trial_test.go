@@ -257,3 +257,33 @@ func TestTrialsTakeDifferentVictims(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// What the victims of a trial have beyond its need is theirs: the queue has not confirmed
+// that they will go.
+func TestTrialLeavesNothingToOthers(t *testing.T) {
+	s := newScene(t, 1, 3).pool("chipA", 3)
+	s.state.Farm.Hosts[0].Memory = 8 << 30
+	s.state.Abilities.Considers = true
+	s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+	s.job("bob", "", "n1*2", time.Hour, memory(8))
+	s.job("bob", "", "n1", 2*time.Hour, suspendable) // which leaves no memory
+	first := s.job("ann", "chipA", "", 0, memory(4))
+	second := s.job("ann", "chipA", "", 0, slots(2))
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(second).Considered = s.now.Add(-time.Second)
+	p := s.cycle()
+	if tr := p.Memory.Trials[first]; len(tr.Hosts) == 0 {
+		t.Fatalf("no trial of %v goes on: %q", first, skipped(p, first))
+	}
+	for _, r := range p.Memory.Reclaims {
+		freed := 0
+		for _, v := range r.Victims {
+			freed += v.Slots
+		}
+		if freed < 2 {
+			t.Errorf("reclaim %+v frees %d slots for a job of 2", r, freed)
+		}
+	}
+}
