@@ -43,7 +43,11 @@ func placeJobs(p *snapshot, excluded map[int64][]string, limits map[int64]int) {
 		default:
 			j.Needs = at.holds(j)
 			for _, h := range j.Hosts {
-				add(used, h.Host, j.Needs)
+				if j.Exclusive { // all that the host has counts as used (24.11)
+					add(used, h.Host, at.has(h.Host))
+				} else {
+					add(used, h.Host, j.Needs)
+				}
 			}
 		}
 	}
@@ -278,21 +282,21 @@ func (r *request) needs(oneHost bool) []backends.Amount {
 // holds returns what a job that runs has of each of its hosts, as far as its request says
 // it. If it asked for no type and its host has only one, it has that.
 func (at *places) holds(j *listedJob) []backends.Amount {
+	if j.Exclusive && len(j.Hosts) == 1 {
+		return slices.Clone(at.has(j.Hosts[0].Host))
+	}
 	needs := j.request.needs(len(j.Hosts) == 1)
 	if len(needs) == 0 || len(j.Hosts) != 1 {
 		return needs
 	}
-	i := slices.IndexFunc(at.hosts, func(h backends.Host) bool { return h.Name == j.Hosts[0].Host })
-	if i < 0 {
-		return needs
-	}
+	has := at.has(j.Hosts[0].Host)
 	all := needs
 	for _, n := range needs {
 		if strings.Contains(n.Name, ":") || slices.ContainsFunc(needs, func(x backends.Amount) bool { return strings.HasPrefix(x.Name, n.Name+":") }) {
 			continue
 		}
 		var types []string
-		for _, x := range at.hosts[i].Has {
+		for _, x := range has {
 			if strings.HasPrefix(x.Name, n.Name+":") {
 				types = append(types, x.Name)
 			}
@@ -302,6 +306,15 @@ func (at *places) holds(j *listedJob) []backends.Amount {
 		}
 	}
 	return all
+}
+
+// has returns the resources of a host.
+func (at *places) has(host string) []backends.Amount {
+	i := slices.IndexFunc(at.hosts, func(h backends.Host) bool { return h.Name == host })
+	if i < 0 {
+		return nil
+	}
+	return at.hosts[i].Has
 }
 
 // hide takes from what hosts have what is used there by jobs that don't say so: no job can

@@ -220,6 +220,13 @@ func TestWhatHostsHave(t *testing.T) {
 	if has := p.hosts[3].Has; !slices.Equal(has, amounts) {
 		t.Errorf("one of two used GPUs is no known job's: %v", has)
 	}
+	p, _ = kinds(t)
+	p.nodes["node4"].used = map[string]int{"gpu": 2, "gpu:a100": 2}
+	named(p, "gpu1").Exclusive = true
+	placeJobs(p, nil, nil)
+	if has, needs := p.hosts[3].Has, named(p, "gpu1").Needs; !slices.Equal(has, two) || !slices.Equal(needs, two) {
+		t.Errorf("an exclusive job uses all GPUs: %v of %v", needs, has)
+	}
 }
 
 // A job has whole cores.
