@@ -49,6 +49,11 @@ func refusal(stderr string) error {
 	return &refusedError{strings.Join(words[:len(words)-1], "; "), failure(cause)}
 }
 
+// errMistaken is a refusal for no reason: without accounting, slurmctld may answer a change
+// of partition or account with the last error of a system call, and then may not have made it
+// (24.11). The same request succeeds a moment later.
+var errMistaken = errors.New("refused by mistake")
+
 // errorTexts are what Slurm's commands say, and what it means to callers.
 var errorTexts = reconcile.ErrorTexts{
 	{"Invalid job id", backends.ErrUnknownJob},
@@ -74,6 +79,8 @@ var errorTexts = reconcile.ErrorTexts{
 	{"running or has", backends.ErrWrongState},
 	{"presently disabled", backends.ErrWrongState},
 	{"Only batch jobs", backends.ErrWrongState},
+	{"Resource temporarily unavailable", errMistaken},
+	{"Interrupted system call", errMistaken},
 }
 
 // failure is what one of Slurm's commands says, as an error that callers know.

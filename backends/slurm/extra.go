@@ -185,11 +185,19 @@ func (c *Client) files(ctx context.Context, j *listedJob, s *backends.Spec) erro
 	}
 	own, command := all[0][0], absent(all[0][5])
 	s.Dir, s.Stdin, s.Stdout, s.Stderr = absent(all[0][1]), absent(all[0][2]), absent(all[0][3]), absent(all[0][4])
-	if j.ID.Index != 0 { // squeue gives an element's files a name of their own by default, which slurmd does not (22.05)
-		wrong, right := "/slurm-"+own+".out", "/slurm-"+name(j.ID)+".out"
-		for _, path := range []*string{&s.Stdout, &s.Stderr} {
-			if dir, ok := strings.CutSuffix(*path, wrong); ok {
-				*path = dir + right
+	if s.Stderr == "" {
+		s.Stderr = s.Stdout // 24.11 shows none where it was not named
+	}
+	// By default squeue gives an element's files a name of their own, which slurmd does not
+	// (22.05), or shows the pattern (24.11).
+	usual := []string{"/slurm-%j.out"}
+	if j.ID.Index != 0 {
+		usual = []string{"/slurm-%A_%a.out", "/slurm-" + own + ".out"}
+	}
+	for _, path := range []*string{&s.Stdout, &s.Stderr} {
+		for _, suffix := range usual {
+			if dir, ok := strings.CutSuffix(*path, suffix); ok {
+				*path = dir + "/slurm-" + name(j.ID) + ".out"
 			}
 		}
 	}

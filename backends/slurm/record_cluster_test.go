@@ -66,7 +66,8 @@ func TestRecordFiles(t *testing.T) {
 			if s.Dir != dir || s.Stdin != at(test.in) || s.Stdout != at(test.out) || s.Stderr != at(test.err) {
 				t.Errorf("dir %q, files %q %q %q", s.Dir, s.Stdin, s.Stdout, s.Stderr)
 			}
-			if len(s.Command) != 1 || s.Command[0] != test.command {
+			// 24.11 shows no arguments.
+			if bare, _, _ := strings.Cut(test.command, " "); len(s.Command) != 1 || s.Command[0] != test.command && s.Command[0] != bare {
 				t.Errorf("command %q, want %q", s.Command, test.command)
 			}
 		})

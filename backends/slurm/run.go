@@ -68,9 +68,28 @@ func newNonce() string {
 }
 
 // sendRequests sends requests to one scontrol, a line each, and returns the result of each.
-// A line may contain nothing that a user typed, and no space within a value.
+// A line may contain nothing that a user typed, and no space within a value. Requests that
+// Slurm refused by mistake are repeated (see errMistaken).
 func (c *Client) sendRequests(ctx context.Context, requests []string) backends.Errors {
+	const most = 5
 	errs, _ := c.sendAndShow(ctx, requests, nil)
+	for range most {
+		var repeated []string
+		for i, err := range errs {
+			if errors.Is(err, errMistaken) {
+				repeated = append(repeated, requests[i])
+			}
+		}
+		again, _ := c.sendAndShow(ctx, repeated, nil)
+		if len(again) == 0 {
+			break
+		}
+		for i, err := range errs {
+			if errors.Is(err, errMistaken) {
+				errs[i], again = again[0], again[1:]
+			}
+		}
+	}
 	return errs
 }
 

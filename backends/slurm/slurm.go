@@ -194,26 +194,30 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 // readJobs asks for jobs; no names: for all. They are read while squeue prints them,
 // once the cluster is known.
 func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
-	err := c.readJobLines(ctx, some, p, cluster)
-	if err != nil && !c.merges.Load() && strings.Contains(err.Error(), "unrecognized option '--array-unique'") {
+	elements := c.elements()
+	err := c.readJobLines(ctx, elements, some, p, cluster)
+	if err != nil && elements == unmerged && strings.Contains(err.Error(), "unrecognized option '"+unmerged+"'") {
 		c.merges.Store(true)
-		err = c.readJobLines(ctx, some, p, cluster)
+		err = c.readJobLines(ctx, c.elements(), some, p, cluster)
 	}
 	return err
 }
 
-// elements is the option that keeps squeue from merging the lines of elements that differ
-// (24.11 has no --array-unique: there, each waiting element has a line).
+// unmerged is squeue's option that keeps the lines of elements apart that differ.
+const unmerged = "--array-unique"
+
+// elements is unmerged, or what does the same where squeue does not have it (24.11): each
+// waiting element has a line then.
 func (c *Client) elements() string {
 	if c.merges.Load() {
 		return "--array"
 	}
-	return "--array-unique"
+	return unmerged
 }
 
-func (c *Client) readJobLines(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
+func (c *Client) readJobLines(ctx context.Context, elements string, some []string, p *snapshot, cluster <-chan struct{}) error {
 	nonce := newNonce()
-	argv := []string{"squeue", "--noheader", "--all", c.elements(), "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
+	argv := []string{"squeue", "--noheader", "--all", elements, "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
 	if len(some) > 0 {
 		argv = append(argv, "--jobs="+strings.Join(some, ","))
 	}

@@ -20,8 +20,12 @@ func TestWhereJobsMayRunOnACluster(t *testing.T) {
 	plain, small, two := f.sbatch(), f.sbatch("-p", "small", "-t", "10"), f.sbatch("-N2", "-n2")
 	array, excluding := f.sbatch("--array=1-4%1"), f.sbatch("-x", "node3")
 	all := []backends.ID{plain, small, two, excluding}
-	rankings := make([]backends.PriorityChange, len(all))
-	for i, id := range all {
+	ranked := slices.Clone(all)
+	for index := range 4 { // the limit of an array is asked for where slots may be freed for it
+		ranked = append(ranked, backends.ID{Job: array.Job, Index: index + 1})
+	}
+	rankings := make([]backends.PriorityChange, len(ranked))
+	for i, id := range ranked {
 		rankings[i] = backends.PriorityChange{ID: id, Priority: backends.At(backends.LevelPBA, 20)}
 	}
 	if err := f.queue.SetPriority(t.Context(), rankings).First(); err != nil {
