@@ -102,6 +102,10 @@ func (f *farm) step(r *Reclaim) {
 			r.Phase, r.Acted, r.Why = Acted, f.lastCycle(r), "its victims were requeued or suspended"
 		}
 	}
+	if acted == 0 && intended == 0 && !f.stillFree(r, b) {
+		f.end(r, Cancelled, "its victims ended before they were preempted, and other jobs have their slots")
+		return
+	}
 	if r.Phase == Acted && busy == 0 {
 		r.Phase, r.Freed, r.Why = Freed, f.now, "its slots are free"
 	}
@@ -113,6 +117,27 @@ func (f *farm) step(r *Reclaim) {
 	case r.Phase == Freed && f.now.Sub(r.Freed) > f.policy.HandOverTimeout:
 		f.end(r, Expired, fmt.Sprintf("its beneficiary did not start within hand_over_timeout (%s)", f.policy.HandOverTimeout))
 	}
+}
+
+// stillFree reports whether a reclaim's hosts have the slots that its beneficiary is to
+// start in.
+func (f *farm) stillFree(r *Reclaim, b *job) bool {
+	for _, p := range r.Hosts {
+		h := f.byName[p.Host]
+		if h == nil {
+			continue // it may be back in a moment
+		}
+		free := h.free
+		for _, j := range h.running {
+			if j.leaving || j.Ending {
+				free += slotsOn(j, h.Name)
+			}
+		}
+		if free < h.slotsFor(b, p) {
+			return false
+		}
+	}
+	return true
 }
 
 // lastCycle returns when, at the latest, the acts that this cycle sees were done.

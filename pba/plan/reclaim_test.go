@@ -373,6 +373,29 @@ func TestCrashBeforeAnyActPlansAnew(t *testing.T) { // R18
 	}
 }
 
+// A victim that ended by itself leaves its slot to the beneficiary, or to another job that was
+// faster: then nothing was preempted, and the beneficiary is served anew at once.
+func TestVictimThatEndedLeavesItsSlotToAnother(t *testing.T) { // R18
+	for name, c := range map[string]struct {
+		taken bool
+		want  string
+		phase Phase
+	}{"to its beneficiary": {false, "", Freed}, "to another job": {true, "requeue 3", Cancelled}} {
+		s := newScene(t, 1, 1).pool("chipA", 1)
+		s.job("bob", "", "n1", time.Hour)
+		s.job("ann", "chipA", "", 0)
+		s.ripen()
+		s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
+		if c.taken {
+			s.job("bob", "", "n1", time.Hour)
+		}
+		p := s.cycle()
+		if preempted(p) != c.want || p.Memory.Reclaims[0].Phase != c.phase {
+			t.Errorf("%s: preempted %q, reclaims %+v", name, preempted(p), p.Memory.Reclaims)
+		}
+	}
+}
+
 func TestCrashBetweenTwoVictimsGoesOn(t *testing.T) { // R18
 	s := newScene(t, 1, 2).pool("chipA", 2)
 	s.job("bob", "", "n1", time.Hour)
