@@ -253,20 +253,20 @@ local function judge(request, p, standing)
    if step ~= "" and #steps > 0 and not has(steps, step) then
       return {why = shown .. ": no step " .. printable(step) .. ": it has " .. printable(table.concat(steps, ", ")), answer = p.on_failure}
    end
-   local matched, below = false, {}
+   local matched, below, open = false, {}, {}
    for _, pool in ipairs(pools) do
       if matches(pool, request) then
          matched = true
          -- A user who is not known to be a member passes, but is not next in line.
-         if member and request.slots <= pool[5] and contains(standing.below, pool[1]) then
-            table.insert(below, pool)
+         if request.slots <= pool[5] and contains(standing.below, pool[1]) then
+            table.insert(member and below or open, pool)
          end
       end
    end
    if not matched and p.on_no_pool ~= "pass" then
       return {why = shown .. ": no slots are planned for you there this week: ask its manager", answer = p.on_no_pool}
    end
-   return {following = #below > 0, pools = below}
+   return {following = #below > 0, pools = below, open = open}
 end
 
 -- unpreemptable says of which kind a job is that can't be preempted once it runs, and
@@ -388,7 +388,8 @@ local function decide(request, p, standing, low)
       if v.answer ~= "reject" and not has_room(v.pools, request, standing) then
          local why
          d.licences, why = licences(request, p, kind, remedy)
-         if why then
+         -- A member whom the policy does not know yet is not refused: the engine decides.
+         if why and not has_room(v.open, request, standing) then
             v = {why = why, answer = "reject"}
          end
       end

@@ -11,11 +11,11 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 )
 
-// fixedSlurm is a site with licences for jobs that can't be preempted, of which alice is
-// a member of chipA.
+// fixedSlurm is a site with licences for jobs that can't be preempted. Alice is a member of
+// chipA, dave is not, and others are not known.
 func fixedSlurm() esub.Slurm {
 	return esub.Slurm{
-		ProjectFrom: "account", Known: []int64{1001}, Members: map[string][]int64{"chipa": {1001}},
+		ProjectFrom: "account", Known: []int64{1001, 1004}, Members: map[string][]int64{"chipa": {1001}},
 		Fixed: backends.FixedShare{Slots: 8, Users: 5, OfUser: 4, HostSlots: 4},
 	}
 }
@@ -39,19 +39,22 @@ func TestJobSubmitAddsLicences(t *testing.T) {
 		job  fields
 		want answer
 	}{
-		"one slot":                 {fixed(nil), with("allotment_fixed:1,allotment_fixed_2:1")},
-		"more than half":           {fixed(fields{"min_cpus": 6}), with("allotment_fixed:6,allotment_fixed_2:4")},
-		"whole nodes":              {fixed(fields{"shared": 0, "min_nodes": 2, "min_cpus": 2}), with("allotment_fixed:8,allotment_fixed_2:4")},
-		"beside its own":           {fixed(fields{"licenses": "other:2"}), with("other:2,allotment_fixed:1,allotment_fixed_2:1")},
-		"beside a choice":          {fixed(fields{"licenses": "a|b"}), refused("a job that is not to be requeued needs licences of its own, to which a choice of licences can't be added: submit it without --no-requeue")},
-		"ours, typed":              {fixed(fields{"licenses": "other,allotment_fixed_3:1"}), refused(reserved)},
-		"ours, by an ordinary job": {fixed(fields{"requeue": 1, "licenses": "allotment_fixed:8"}), refused(reserved)},
-		"an array, each task":      {fixed(fields{"array_inx": "1-100"}), with("allotment_fixed:1,allotment_fixed_2:1")},
-		"a member's, with room":    {fixed(fields{"user_id": 1001}), answer{code: "0"}},
-		"an array that has room":   {fixed(fields{"user_id": 1001, "array_inx": "1-3,7-11:2"}), answer{code: "0"}},
-		"an array beyond the room": {fixed(fields{"user_id": 1001, "array_inx": "1-3,7-12:2,20%1"}), with("allotment_fixed:1,allotment_fixed_1:1")},
-		"an ordinary job":          {fixed(fields{"requeue": 1}), answer{code: "0"}},
-		"its own, an ordinary job": {fixed(fields{"requeue": 1, "licenses": "other"}), answer{code: "0"}},
+		"one slot":                         {fixed(nil), with("allotment_fixed:1,allotment_fixed_2:1")},
+		"more than half":                   {fixed(fields{"min_cpus": 6}), with("allotment_fixed:6,allotment_fixed_2:4")},
+		"whole nodes":                      {fixed(fields{"shared": 0, "min_nodes": 2, "min_cpus": 2}), with("allotment_fixed:8,allotment_fixed_2:4")},
+		"beside its own":                   {fixed(fields{"licenses": "other:2"}), with("other:2,allotment_fixed:1,allotment_fixed_2:1")},
+		"beside a choice":                  {fixed(fields{"user_id": 1004, "licenses": "a|b"}), refused("a job that is not to be requeued needs licences of its own, to which a choice of licences can't be added: submit it without --no-requeue")},
+		"ours, typed":                      {fixed(fields{"licenses": "other,allotment_fixed_3:1"}), refused(reserved)},
+		"ours, by an ordinary job":         {fixed(fields{"requeue": 1, "licenses": "allotment_fixed:8"}), refused(reserved)},
+		"an array, each task":              {fixed(fields{"array_inx": "1-100"}), with("allotment_fixed:1,allotment_fixed_2:1")},
+		"more than all":                    {fixed(fields{"user_id": 1004, "shared": 0, "min_nodes": 3}), refused("an exclusive job can't be preempted, and such jobs may hold 8 slots of the farm: ask for fewer than these 12, or submit it without --exclusive")},
+		"more, by one who may be a member": {fixed(fields{"user_id": 1003, "shared": 0, "min_nodes": 3}), answer{code: "0"}},
+		"less, by one who may be a member": {fixed(fields{"user_id": 1003}), with("allotment_fixed:1,allotment_fixed_3:1")},
+		"a member's, with room":            {fixed(fields{"user_id": 1001}), answer{code: "0"}},
+		"an array that has room":           {fixed(fields{"user_id": 1001, "array_inx": "1-3,7-11:2"}), answer{code: "0"}},
+		"an array beyond the room":         {fixed(fields{"user_id": 1001, "array_inx": "1-3,7-12:2,20%1"}), with("allotment_fixed:1,allotment_fixed_1:1")},
+		"an ordinary job":                  {fixed(fields{"requeue": 1}), answer{code: "0"}},
+		"its own, an ordinary job":         {fixed(fields{"requeue": 1, "licenses": "other"}), answer{code: "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.want.changed == nil {
