@@ -100,10 +100,19 @@ scenario-dummy: build ## memory-hungry jobs never meet on a host, whatever becom
 
 # As root with what test/slurm-cluster.sh deps names. ALLOTMENT_SLURM_ROOT is a directory
 # that test/slurm-version.sh made: its Slurm is tested instead of the one installed here.
-.PHONY: test-slurm test-lsf bench-slurm
+SLURM_24_11 ?= /var/tmp/allotment-slurm-24.11
+ON_SLURM = $(UMASK) ALLOTMENT_TEST_SLURM=1 $(if $(ALLOTMENT_SLURM_ROOT),test/slurm-version.sh run '$(ALLOTMENT_SLURM_ROOT)') $(GO) test -count=1 -v
+.PHONY: test-slurm test-slurm-rounds test-slurm-other test-lsf bench-slurm
 test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
-	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(if $(ALLOTMENT_SLURM_ROOT),test/slurm-version.sh run '$(ALLOTMENT_SLURM_ROOT)') $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/farm ./backends/slurm
-	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -v -run Slurm ./test/docs
+	$(ON_SLURM) -p 1 -parallel 4 -timeout=60m ./test/slurm ./test/cluster ./test/farm ./backends/slurm
+	$(ON_SLURM) -run Slurm ./test/docs
+
+test-slurm-rounds: build ## 30 random rounds of mixed jobs (ROUNDS=) on a real Slurm, judged from its own records alone (as root; SEED=)
+	export ALLOTMENT_ROUNDS='$(or $(ROUNDS),30)' SEED='$(SEED)'; $(ON_SLURM) -timeout=120m -run TestRounds ./test/slurm
+
+test-slurm-other: build ## the same on Slurm 24.11, which it installs beside the one that is here (as root, with debootstrap)
+	test/slurm-version.sh make '$(SLURM_24_11)'
+	$(MAKE) --no-print-directory --assume-old=build test-slurm ALLOTMENT_SLURM_ROOT='$(SLURM_24_11)'
 
 test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too
 	$(UMASK) ALLOTMENT_TEST_LSF=1 $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf ./backends/lsf ./test/lsfstandin

@@ -73,11 +73,16 @@ func (s *testSite) install() {
 	s.must(os.Symlink(filepath.Join(s.state, "job_submit.lua"), filepath.Join(s.dir, "job_submit.lua")))
 	s.conf("$aJobSubmitPlugins=lua")
 	s.conf("$aLicenses=allotment_fixed:1,allotment_fixed_0:1,allotment_fixed_1:1")
-	config := filepath.Join(s.state, "config.yaml")
 	for _, change := range []string{"s/every: 20s/every: 1s/", "s/pending_threshold: 60s/pending_threshold: 1s/", "s/min_runtime: 60s/min_runtime: 1s/", `s/^timezone: ""/timezone: UTC/`} {
-		if out, err := exec.Command("sed", "-i", change, config).CombinedOutput(); err != nil {
-			s.Fatalf("sed: %v: %s", err, out)
-		}
+		s.configure(change)
+	}
+}
+
+// configure changes pba's config file, by an expression for sed.
+func (s *testSite) configure(expression string) {
+	s.Helper()
+	if out, err := exec.Command("sed", "-i", expression, filepath.Join(s.state, "config.yaml")).CombinedOutput(); err != nil {
+		s.Fatalf("sed: %v: %s", err, out)
 	}
 }
 

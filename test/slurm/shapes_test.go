@@ -81,43 +81,72 @@ func TestShapes(t *testing.T) {
 
 func newShapedSite(t *testing.T) *testSite {
 	needed(t)
-	sweep(t)
-	dir, err := os.MkdirTemp("", ownName("-"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment"), group: addGroup(t, "g")}
-	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
-	s.must(os.Chmod(dir, 0o755))
-	s.alice = addPerson(t, "a", s.group)
 	const node = "CPUs=4 RealMemory=16384"
-	cluster.New(t, cluster.Options{
-		Dir: dir, Nodes: 4, Each: []string{node + " Feature=tiny", node + " Feature=tiny", "CPUs=8 RealMemory=65536 Feature=big", node + " Gres=gpu:2"},
+	s := newFarmSite(t, cluster.Options{
+		Nodes: 4, Each: []string{node + " Feature=tiny", node + " Feature=tiny", "CPUs=8 RealMemory=65536 Feature=big", node + " Gres=gpu:2"},
 		Queues: []string{
 			"PartitionName=main Nodes=node[1-4] Default=YES MaxTime=INFINITE DefaultTime=1-0 State=UP",
 			"PartitionName=small Nodes=node[1-2] MaxTime=INFINITE DefaultTime=1-0 State=UP",
 			"PartitionName=large Nodes=node[3-4] MaxTime=INFINITE DefaultTime=1-0 State=UP",
 		},
-	})
-	s.install()
-	licences := "Licenses=allotment_fixed:2"
-	for i := range 8 {
-		licences += fmt.Sprintf(",allotment_fixed_%d:1", i)
-	}
-	s.conf("s/^Licenses=.*/" + licences + "/")
-	s.do("project", "add", "chipA", "--group", s.group)
-	s.do("alloc", "set", "chipA", "8", "--weeks", "2")
+	}, 2)
+	s.alice = s.addMember("chipA", 8)
 	s.do("rebalance")
 	return s
+}
+
+// newFarmSite starts a cluster with slurmdbd and installs Allotment there. Its jobs that
+// can't be preempted hold at most so many slots, and one user half of these.
+func newFarmSite(t *testing.T, o cluster.Options, fixed int) *testSite {
+	t.Helper()
+	sweep(t)
+	dir, err := os.MkdirTemp("", ownName("-"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
+	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
+	s.must(os.Chmod(dir, 0o755))
+	o.Dir, o.Slurmdbd = dir, true
+	cluster.New(t, o)
+	s.install()
+	licences := fmt.Sprintf("Licenses=allotment_fixed:%d", fixed)
+	for i := range 8 {
+		licences += fmt.Sprintf(",allotment_fixed_%d:%d", i, max(fixed/2, 1))
+	}
+	s.conf("s/^Licenses=.*/" + licences + "/")
+	return s
+}
+
+// addMember makes a user, and a project with a pool of so many slots of which the user is a
+// member.
+func (s *testSite) addMember(project string, slots int) person {
+	s.Helper()
+	group := addGroup(s.T, "g")
+	p := addPerson(s.T, "m", group)
+	s.addAccount(project, p)
+	s.do("project", "add", project, "--group", group)
+	s.do("alloc", "set", project, strconv.Itoa(slots), "--weeks", "2")
+	return p
+}
+
+// addAccount adds an account to slurmdbd, with a user in it.
+func (s *testSite) addAccount(account string, p person) {
+	s.Helper()
+	s.root("sacctmgr", "--immediate", "--quiet", "add", "account", account)
+	s.root("sacctmgr", "--immediate", "--quiet", "add", "user", p.name, "account="+account)
 }
 
 // empty ends all jobs.
 func (s *testSite) empty() {
 	s.Helper()
-	s.root("scancel", "--full", "--quiet", "--state=RUNNING", "--signal=KILL", "--partition=main,small,large")
+	for _, partition := range []string{"main", "small", "large"} {
+		s.as(nil, nil, "scancel", "--quiet", "--state=PENDING", "--partition="+partition)
+		s.as(nil, nil, "scancel", "--quiet", "--full", "--state=RUNNING", "--signal=KILL", "--partition="+partition)
+	}
 	s.await("an empty queue", func() bool {
 		for _, partition := range []string{"main", "small", "large"} {
-			s.root("scancel", "--quiet", "--partition="+partition)
+			s.as(nil, nil, "scancel", "--quiet", "--partition="+partition) // one may be on its way back into the queue
 		}
 		return s.root("squeue", "--noheader", "--all") == ""
 	})

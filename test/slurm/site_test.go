@@ -243,6 +243,9 @@ func (s *testSite) noLuaErrors() {
 	log, err := os.ReadFile(filepath.Join(s.dir, "log", "slurmctld.log"))
 	s.must(err)
 	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "JobSubmitPlugins changed to lua") { // as it was
+			continue
+		}
 		if strings.Contains(line, "lua") || strings.Contains(line, "job_submit") {
 			s.Errorf("slurmctld's log: %s", line)
 		}
