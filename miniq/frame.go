@@ -44,6 +44,11 @@ func appendFrame(b []byte, v any, behind []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
+	return frameOf(b, body, behind)
+}
+
+// frameOf appends a frame of JSON and what stands behind it.
+func frameOf(b, body, behind []byte) ([]byte, error) {
 	n := len(body) + len(behind)
 	if n > MaxFrame {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)

@@ -80,8 +80,15 @@ func ReadResponse(from io.Reader, op Op) (*Response, error) {
 	if op != OpSubmit {
 		return resp, ReadFrame(from, resp)
 	}
+	body, err := readBody(from)
+	if err != nil {
+		return resp, err
+	}
+	if usual, ok := usualAnswer(body); ok {
+		return usual, nil
+	}
 	var s submitted
-	err := ReadFrame(from, &s)
+	err = decode(body, &s)
 	resp.Version, resp.More, resp.Error, resp.Submitted = s.Version, s.More, s.Error, s.Submitted
 	return resp, err
 }

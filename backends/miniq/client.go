@@ -1,21 +1,17 @@
 package miniq
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/home"
-	"github.com/allotment-hpc/allotment/internal/peer"
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
@@ -41,12 +37,6 @@ type Client struct {
 	closed bool
 }
 
-// connection is one to the daemon, with what has been read of an answer.
-type connection struct {
-	net.Conn
-	in *bufio.Reader
-}
-
 var _ backends.Backend = (*Client)(nil)
 
 // maxIdle is how many connections are kept for the next calls.
@@ -66,7 +56,7 @@ func (c *Client) Close() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, conn := range c.idle {
-		_ = conn.Close()
+		conn.close()
 	}
 	c.idle = nil
 	return nil
@@ -114,7 +104,7 @@ func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, conn.interrupt)
 	err = exchange(conn, op, frame, part)
 	if !stop() { // the context ended meanwhile: the connection is of no more use
 		err = errors.Join(err, context.Cause(ctx))
@@ -128,7 +118,7 @@ func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*
 		c.putIdle(conn)
 		return refused.error
 	}
-	_ = conn.Close()
+	conn.close()
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
@@ -192,10 +182,10 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 		conn := c.idle[n-1]
 		c.idle = c.idle[:n-1]
 		c.mu.Unlock()
-		if alive(conn) {
+		if conn.alive() {
 			return conn, nil
 		}
-		_ = conn.Close()
+		conn.close()
 	}
 }
 
@@ -203,43 +193,22 @@ func (c *Client) putIdle(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.idle) >= maxIdle {
-		_ = conn.Close()
+		conn.close()
 		return
 	}
 	c.idle = append(c.idle, conn)
-}
-
-// alive reports whether an idle connection can be used: the daemon has sent nothing
-// and has not hung up.
-func alive(conn *connection) bool {
-	raw, ok := conn.Conn.(*net.UnixConn)
-	if !ok || conn.in.Buffered() > 0 {
-		return false
-	}
-	sys, err := raw.SyscallConn()
-	if err != nil {
-		return false
-	}
-	quiet := false
-	err = sys.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		quiet = errors.Is(err, syscall.EAGAIN)
-		return true
-	})
-	return err == nil && quiet
 }
 
 // dial connects, and starts the daemon first where that is wanted and needed. If
 // that ends before it serves, dial starts another, a few times.
 func (c *Client) dial(ctx context.Context) (*connection, error) {
 	for try := 1; ; try++ {
-		conn, err := c.dialAny(ctx)
+		conn, err := c.dialAny()
 		if errors.Is(err, syscall.EAGAIN) { // the listener's backlog is full
 			return nil, fmt.Errorf("connect to miniqd: %w", miniq.ErrBusy)
 		}
 		if err == nil {
-			return &connection{conn, bufio.NewReader(conn)}, nil
+			return conn, nil
 		}
 		if !notListening(err) || try > maxTries {
 			return nil, unreachable("connect to miniqd", err)
@@ -255,8 +224,8 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 
 // dialAny dials the socket of these paths or, if no daemon listens there, the one that
 // the daemon of the same state has.
-func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
-	conn, err := dialSocket(ctx, c.socket)
+func (c *Client) dialAny() (*connection, error) {
+	conn, err := dialSocket(c.socket)
 	if err == nil || !notListening(err) {
 		return conn, err
 	}
@@ -264,44 +233,10 @@ func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 	if other == "" || other == c.socket {
 		return nil, err
 	}
-	if conn, otherErr := dialSocket(ctx, other); otherErr == nil {
+	if conn, otherErr := dialSocket(other); otherErr == nil {
 		return conn, nil
 	}
 	return nil, err
-}
-
-func dialSocket(ctx context.Context, path string) (net.Conn, error) {
-	name, release, err := miniq.ShortName(path)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", name)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkPeer(conn); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), conn.Close())
-	}
-	return conn, nil
-}
-
-// checkPeer returns an error unless root or this user listens at the other end. Jobs, with
-// their environments, are sent to no other user, wherever the socket lies.
-func checkPeer(conn net.Conn) error {
-	raw, ok := conn.(*net.UnixConn)
-	if !ok {
-		return errors.New("not a socket of this machine")
-	}
-	uid, err := peer.UID(raw)
-	if err != nil {
-		return fmt.Errorf("read the user ID of the process that listens: %w", err)
-	}
-	if uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("user %d listens there, which is neither root nor you: nothing was sent", uid)
-	}
-	return nil
 }
 
 func notListening(err error) bool {

@@ -2,8 +2,8 @@ package miniq
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -33,9 +33,6 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Sp
 	return results
 }
 
-// newKey returns a unique key.
-func newKey() string { return rand.Text() }
-
 // lostError wraps why a connection ended before the answer had come.
 type lostError struct{ error }
 
@@ -64,4 +61,9 @@ func (c *Client) callRetrying(ctx context.Context, req *miniq.Request, part func
 			return err
 		}
 	}
+}
+
+// newKey returns a unique key, which need not be a secret: it counts for one user's jobs.
+func newKey() string {
+	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

@@ -3,8 +3,6 @@ package slurm
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/random"
 )
 
 // run runs one of Slurm's commands. What it says on failure becomes an error that
@@ -62,9 +61,7 @@ func (c *Client) environment() []string {
 
 // newNonce is a word that no user can have typed.
 func newNonce() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // it does not fail
-	return "x" + hex.EncodeToString(b[:])
+	return "x" + random.Text()
 }
 
 // sendRequests sends requests to one scontrol, a line each, and returns the result of each.
