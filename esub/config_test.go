@@ -9,6 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 // The section filter of a config file, with every key.
@@ -19,7 +20,7 @@ func TestConfigSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := esub.DefaultConfig()
-	if err := config.Load(path, map[string]any{"filter": &got}); err != nil {
+	if err := config.Load(path, map[string]any{"filter": &got}, yamlplain.Convert); err != nil {
 		t.Fatal(err)
 	}
 	want := esub.Config{OnFailure: esub.Reject, OnUntagged: esub.Pass, OnNoPool: esub.Low, LowQueue: "idle", StaleAfter: unit.Duration(5 * time.Minute)}

@@ -97,7 +97,8 @@ func TestUsualAnswersReadTheSame(t *testing.T) {
 // What most users type makes a usual job.
 func TestUsualCommandLines(t *testing.T) {
 	for _, args := range [][]string{
-		{"true"}, {"-o", "/dev/null", "-P", "chipA:synthesis", "-n", "4", "-M", "16G", "-W", "2:00", "make", "-j4"},
+		{"true"},
+		{"-o", "/dev/null", "-P", "chipA:synthesis", "-n", "4", "-M", "16G", "-W", "2:00", "make", "-j4"},
 		{"-q", "low", "-J", "name", "-sp", "10", "-r", "-w", "done(1)", "-i", "in", "-e", "err", "echo \"$HOME\""},
 	} {
 		line, err := bsub.Scan(args)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
@@ -36,7 +39,7 @@ func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
-		open: configfile.OpenConfigured, filter: changeThroughFilter,
+		open: openConfigured, filter: changeThroughFilter,
 	}
 }
 
@@ -45,6 +48,9 @@ func run(args []string, p process) int {
 	name := ""
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
+	}
+	if slices.Equal(args[min(1, len(args)):], []string{configfile.ConverterRequest}) {
+		return convert(os.Stdin, p.stdout, p.stderr)
 	}
 	if name == "amod" {
 		return shell.Run(name, p.stdout, p.stderr, func(ctx context.Context, out io.Writer) error {
@@ -68,6 +74,26 @@ func run(args []string, p process) int {
 // apps are the commands beside amod, whose grammar is LSF's own.
 func apps(p process) []*cli.App {
 	return []*cli.App{jobsApp(p), hostsApp(p), queuesApp(p), killApp(p), stopApp(p), resumeApp(p), requeueApp(p)}
+}
+
+func openConfigured(ctx context.Context, toSubmit bool) (backends.Backend, error) {
+	return configfile.OpenConfigured(ctx, toSubmit, yamlplain.Convert)
+}
+
+// convert writes a config file for configfile.ConvertByProgram.
+func convert(in io.Reader, out, stderr io.Writer) int {
+	text, err := io.ReadAll(in)
+	if err == nil {
+		text, err = yamlplain.Convert(text)
+	}
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	if err != nil {
+		fmt.Fprint(stderr, err)
+		return shell.ExitFailure
+	}
+	return shell.ExitOK
 }
 
 func userName() string {

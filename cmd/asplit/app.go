@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
@@ -32,7 +33,7 @@ type process struct {
 func thisProcess() process {
 	return process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		submitContext: submit.Context, load: configfile.Load, open: configfile.OpenToSubmit, executable: os.Executable,
+		submitContext: submit.Context, load: loadConfig, open: configfile.OpenToSubmit, executable: os.Executable,
 	}
 }
 
@@ -133,3 +134,5 @@ func withExitCode(err error) error {
 	}
 	return err
 }
+
+func loadConfig() (configfile.Config, error) { return configfile.Load(yamlplain.Convert) }

@@ -34,8 +34,12 @@ func thisProcess() process {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		stdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		now:           time.Now, submitContext: submit.Context,
-		open: configfile.OpenConfigured, submit: submitThroughFilter, exec: command.Exec,
+		open: openConfigured, submit: submitThroughFilter, exec: command.Exec,
 	}
+}
+
+func openConfigured(ctx context.Context, toSubmit bool) (backends.Backend, error) {
+	return configfile.OpenConfigured(ctx, toSubmit, configfile.ConvertByProgram)
 }
 
 // run runs asub and returns its exit code.

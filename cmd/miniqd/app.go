@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -35,7 +36,7 @@ func newApp() *cli.App {
 
 // openQueue opens this run's queue, which is not started.
 func openQueue() (*client.Client, error) {
-	c, err := configfile.Load()
+	c, err := configfile.Load(yamlplain.Convert)
 	if err != nil {
 		return nil, err
 	}

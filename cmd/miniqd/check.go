@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -46,7 +47,7 @@ func checkCommand() *cli.Command {
 func stateDir(c *cli.Context) (string, error) {
 	switch c.NArg() {
 	case 0:
-		config, err := configfile.Load()
+		config, err := configfile.Load(yamlplain.Convert)
 		return miniq.StateDir(config.Paths), err
 	case 1:
 		return c.Args().First(), nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -40,7 +41,7 @@ func compactCommand() *cli.Command {
 }
 
 func compact(c *cli.Context) (*miniq.Compacted, error) {
-	config, err := configfile.Load()
+	config, err := configfile.Load(yamlplain.Convert)
 	if err != nil {
 		return nil, err
 	}

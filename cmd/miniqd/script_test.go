@@ -18,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -49,7 +50,7 @@ func firstUse() {
 // oneJob submits a job, which runs its arguments, and waits for its end.
 func oneJob() {
 	os.Exit(shell.Run("one-job", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
-		config, err := configfile.Load()
+		config, err := configfile.Load(yamlplain.Convert)
 		if err != nil {
 			return err
 		}
@@ -68,7 +69,7 @@ func oneJob() {
 // oneDummy submits a dummy job for a waiting job, and prints what it runs.
 func oneDummy() {
 	os.Exit(shell.Run("one-dummy", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
-		config, err := configfile.Load()
+		config, err := configfile.Load(yamlplain.Convert)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func oneDummy() {
 }
 
 func use(ctx context.Context, out io.Writer) error {
-	config, err := configfile.Load()
+	config, err := configfile.Load(yamlplain.Convert)
 	if err != nil {
 		return err
 	}

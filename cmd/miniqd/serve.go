@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 	"github.com/allotment-hpc/allotment/miniq/node"
@@ -36,7 +37,7 @@ func serve(c *cli.Context) error {
 	if c.Args().Present() {
 		return shell.Usagef("unknown command %q (known: status, stop, check, compact)", c.Args().First())
 	}
-	config, err := configfile.Load()
+	config, err := configfile.Load(yamlplain.Convert)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -32,7 +33,7 @@ type testCLI struct {
 func newTestCLI(t *testing.T, q *fake.Queue) *testCLI {
 	t.Helper()
 	dir := t.TempDir()
-	c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+	c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir}, yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
@@ -45,7 +46,7 @@ func (a answering) Read(p []byte) (int, error) {
 func TestImportFailsIfPlanChanged(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
-	c, err := configfile.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir})
+	c, err := configfile.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}, yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}

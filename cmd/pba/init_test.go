@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -74,7 +75,7 @@ func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("users' filters can't read in %v, %v", info, err)
 	}
-	if got, err := configfile.LoadFrom(c.Paths); err != nil || got.LSF.Bin != "/lsf/bin" || got.Filter.LowQueue != "" {
+	if got, err := configfile.LoadFrom(c.Paths, yamlplain.Convert); err != nil || got.LSF.Bin != "/lsf/bin" || got.Filter.LowQueue != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := os.Remove(filepath.Join(state, "ledger.db")); err != nil {

@@ -1,13 +1,15 @@
-// Package config loads the config file. It is strict: what it does not know, or
+// Package config loads the config file, which is YAML. It is strict: what it does not know, or
 // finds twice, is an error that names file and line. Each package owns the
 // struct of its own section; this one knows none of them.
+//
+// asub reads the config file once for every job, and a YAML library takes longer to start
+// than all that asub does with it. So most files are read by Plain, and what is more than
+// plain YAML by a Converter.
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"reflect"
@@ -15,15 +17,12 @@ import (
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
-// What sections are made of, and the places of files, under one roof. A program
-// that must stay small imports unit and home themselves: this package links YAML.
+// What sections are made of, and the places of files, under one roof.
 type (
 	// Duration is unit.Duration: 20s.
 	Duration = unit.Duration
@@ -52,12 +51,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Why)
 }
 
+// Converter writes YAML as plain YAML, with the same values in the same lines. Its error
+// says what is wrong with the text.
+type Converter func(text []byte) ([]byte, error)
+
 // Load reads the config file into sections: top-level key → pointer to the
 // struct, slice or scalar that holds it and its defaults, or to an any for one that
 // is known but of no interest. What the file does not mention keeps its value; a missing file changes nothing. A section with a
 // method `Validate() error` is asked after it was filled. After an error the
 // sections may be filled in part.
-func Load(path string, sections map[string]any) error {
+func Load(path string, sections map[string]any, yaml Converter) error {
 	data, err := trusted.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -65,24 +68,30 @@ func Load(path string, sections map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("read the config file: %w", err)
 	}
-	return Parse(path, data, sections)
+	return Parse(path, data, sections, yaml)
 }
 
 // Parse is Load for a file's contents; file is its name in errors.
-func Parse(file string, data []byte, sections map[string]any) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document, second yaml.Node
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF):
+func Parse(file string, data []byte, sections map[string]any, yaml Converter) error {
+	root, ok := Plain(string(data))
+	if !ok {
+		text, err := yaml(data)
+		if err != nil {
+			return &Error{File: file, Why: err.Error()}
+		}
+		if root, ok = Plain(string(text)); !ok {
+			return &Error{File: file, Why: "it is more than plain YAML: write it without anchors, tags and texts of several lines"}
+		}
+	}
+	if root == nil {
 		return nil
-	case err != nil:
-		return &Error{File: file, Why: yamlText(err)}
 	}
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return &Error{File: file, Why: "there is more than one document in it"}
-	}
-	root := resolve(document.Content[0])
-	if isNull(root) {
+	return Fill(file, root, sections)
+}
+
+// Fill is Parse for a file that has been read.
+func Fill(file string, root *Node, sections map[string]any) error {
+	if root.isNull() {
 		return nil
 	}
 	l := loader{file: file}
@@ -93,32 +102,30 @@ func Parse(file string, data []byte, sections map[string]any) error {
 	return l.mapping(root, fields, slices.Sorted(maps.Keys(sections)), "")
 }
 
-func yamlText(err error) string { return strings.TrimPrefix(err.Error(), "yaml: ") }
-
 // loader walks the nodes of one file along with the values that they fill.
 type loader struct{ file string }
 
-func (l loader) fail(node *yaml.Node, format string, args ...any) error {
+func (l loader) fail(node *Node, format string, args ...any) error {
 	return &Error{File: l.file, Line: node.Line, Why: fmt.Sprintf(format, args...)}
 }
 
 // mapping fills fields from a mapping; within is the path of its key.
-func (l loader) mapping(node *yaml.Node, fields map[string]reflect.Value, known []string, within string) error {
-	if node.Kind != yaml.MappingNode {
+func (l loader) mapping(node *Node, fields map[string]reflect.Value, known []string, within string) error {
+	if node.Kind != Mapping {
 		return l.fail(node, "%swant `key: value` lines (known: %s)", prefix(within), strings.Join(known, ", "))
 	}
 	seen := make(map[string]int, len(node.Content)/2)
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i], resolve(node.Content[i+1])
-		if first, twice := seen[key.Value]; twice {
-			return l.fail(key, "key %q is given a second time (first in line %d)", join(within, key.Value), first)
+		key, value := node.Content[i], node.Content[i+1]
+		if first, twice := seen[key.Text]; twice {
+			return l.fail(key, "key %q is given a second time (first in line %d)", join(within, key.Text), first)
 		}
-		seen[key.Value] = key.Line
-		field, ok := fields[key.Value]
+		seen[key.Text] = key.Line
+		field, ok := fields[key.Text]
 		if !ok {
-			return l.fail(key, "unknown key %q (known: %s)", join(within, key.Value), strings.Join(known, ", "))
+			return l.fail(key, "unknown key %q (known: %s)", join(within, key.Text), strings.Join(known, ", "))
 		}
-		if err := l.value(value, field, join(within, key.Value)); err != nil {
+		if err := l.value(value, field, join(within, key.Text)); err != nil {
 			return err
 		}
 	}
@@ -126,8 +133,8 @@ func (l loader) mapping(node *yaml.Node, fields map[string]reflect.Value, known 
 }
 
 // value fills one value of any kind, and asks it whether it is right.
-func (l loader) value(node *yaml.Node, v reflect.Value, name string) error {
-	if isNull(node) {
+func (l loader) value(node *Node, v reflect.Value, name string) error {
+	if node.isNull() {
 		return nil
 	}
 	if err := l.fill(node, v, name); err != nil {
@@ -146,15 +153,15 @@ func (l loader) value(node *yaml.Node, v reflect.Value, name string) error {
 	return nil
 }
 
-func (l loader) fill(node *yaml.Node, v reflect.Value, name string) error {
+func (l loader) fill(node *Node, v reflect.Value, name string) error {
 	if d, ok := v.Addr().Interface().(*time.Duration); ok {
 		return l.fill(node, reflect.ValueOf((*Duration)(d)).Elem(), name)
 	}
 	if text, ok := v.Addr().Interface().(interface{ UnmarshalText([]byte) error }); ok {
-		if node.Kind != yaml.ScalarNode {
+		if node.Kind != Scalar {
 			return l.fail(node, "%s: want one value, not several", name)
 		}
-		if err := text.UnmarshalText([]byte(node.Value)); err != nil {
+		if err := text.UnmarshalText([]byte(node.Text)); err != nil {
 			return l.fail(node, "%s: %v", name, err)
 		}
 		return nil
@@ -175,13 +182,13 @@ func (l loader) fill(node *yaml.Node, v reflect.Value, name string) error {
 }
 
 // list replaces a slice, its default too.
-func (l loader) list(node *yaml.Node, v reflect.Value, name string) error {
-	if node.Kind != yaml.SequenceNode {
+func (l loader) list(node *Node, v reflect.Value, name string) error {
+	if node.Kind != List {
 		return l.fail(node, "%s: want a list: [a, b]", name)
 	}
 	list := reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content))
 	for i, item := range node.Content {
-		if err := l.value(resolve(item), list.Index(i), fmt.Sprintf("%s[%d]", name, i)); err != nil {
+		if err := l.value(item, list.Index(i), fmt.Sprintf("%s[%d]", name, i)); err != nil {
 			return err
 		}
 	}
@@ -190,11 +197,11 @@ func (l loader) list(node *yaml.Node, v reflect.Value, name string) error {
 }
 
 // table replaces a map, whose keys are the user's to choose.
-func (l loader) table(node *yaml.Node, v reflect.Value, name string) error {
+func (l loader) table(node *Node, v reflect.Value, name string) error {
 	fields := make(map[string]reflect.Value)
-	if node.Kind == yaml.MappingNode {
+	if node.Kind == Mapping {
 		for i := 0; i < len(node.Content); i += 2 {
-			fields[node.Content[i].Value] = reflect.New(v.Type().Elem()).Elem()
+			fields[node.Content[i].Text] = reflect.New(v.Type().Elem()).Elem()
 		}
 	}
 	if err := l.mapping(node, fields, []string{"any"}, name); err != nil {
@@ -207,20 +214,47 @@ func (l loader) table(node *yaml.Node, v reflect.Value, name string) error {
 	return nil
 }
 
-func (l loader) scalar(node *yaml.Node, v reflect.Value, name string) error {
-	if node.Kind != yaml.ScalarNode {
+func (l loader) scalar(node *Node, v reflect.Value, name string) error {
+	if node.Kind != Scalar {
 		return l.fail(node, "%s: want one value, not several", name)
 	}
 	if v.Kind() == reflect.String {
-		v.SetString(node.Value) // 010 and on are text where text is wanted
+		v.SetString(node.Text) // 010 and on are text where text is wanted
 		return nil
 	}
-	// yaml would cut 1.5 down to 1.
-	cut := (v.CanInt() || v.CanUint()) && node.ShortTag() != "!!int"
-	if err := node.Decode(v.Addr().Interface()); err != nil || cut {
-		return l.fail(node, "%s: %q is not a %s", name, node.Value, kindName(v.Kind()))
+	if !node.fill(v) {
+		return l.fail(node, "%s: %q is not a %s", name, node.Text, kindName(v.Kind()))
 	}
 	return nil
+}
+
+// fill sets a boolean or a number, if it is one that fits.
+func (n *Node) fill(v reflect.Value) bool {
+	switch {
+	case v.Kind() == reflect.Bool:
+		value, ok := n.boolean()
+		v.SetBool(value)
+		return ok
+	case v.CanInt():
+		value, ok := n.integer()
+		ok = ok && !v.OverflowInt(value)
+		if ok {
+			v.SetInt(value)
+		}
+		return ok
+	case v.CanUint():
+		value, ok := n.integer()
+		ok = ok && value >= 0 && !v.OverflowUint(uint64(value))
+		if ok {
+			v.SetUint(uint64(value))
+		}
+		return ok
+	case v.CanFloat():
+		value, ok := n.float()
+		v.SetFloat(value)
+		return ok
+	}
+	return false
 }
 
 func kindName(kind reflect.Kind) string {
@@ -253,16 +287,6 @@ func structFields(v reflect.Value) (map[string]reflect.Value, []string) {
 	}
 	return fields, known
 }
-
-// resolve follows an alias to what its anchor marks.
-func resolve(node *yaml.Node) *yaml.Node {
-	if node.Kind == yaml.AliasNode {
-		return node.Alias
-	}
-	return node
-}
-
-func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.Tag == "!!null" }
 
 func join(within, key string) string {
 	if within == "" {

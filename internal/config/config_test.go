@@ -12,6 +12,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 type section struct {
@@ -58,7 +59,7 @@ other: {anything: [at, all]}
 empty:
 `
 	got, backend, hosts, empty := defaults(), "", []string(nil), 7
-	err := config.Parse("c.yaml", []byte(text), map[string]any{"backend": &backend, "hosts": &hosts, "pba": &got, "other": new(any), "empty": &empty})
+	err := config.Parse("c.yaml", []byte(text), map[string]any{"backend": &backend, "hosts": &hosts, "pba": &got, "other": new(any), "empty": &empty}, yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +93,7 @@ func TestParseNamesFileLineAndWhatIsKnown(t *testing.T) {
 		"scalar for list":       {"pba: {order: a}", `c.yaml:1: pba.order: want a list`},
 		"list for scalar":       {"backend: [a]", `c.yaml:1: backend: want one value`},
 		"list for duration":     {"pba: {every: [1s]}", `c.yaml:1: pba.every: want one value`},
+		"text at the top":       {"text\n", "c.yaml:1: want `key: value` lines (known: backend, pba)"},
 		"list at the top":       {"- a\n", "c.yaml:1: want `key: value` lines (known: backend, pba)"},
 		"validation":            {"backend: a\npba:\n  retries: -1\n", `c.yaml:3: pba: retries is negative`},
 		"no YAML":               {"pba: {", `c.yaml: line 1: did not find`},
@@ -100,7 +102,7 @@ func TestParseNamesFileLineAndWhatIsKnown(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, backend := defaults(), ""
-			err := config.Parse("c.yaml", []byte(test.text), map[string]any{"backend": &backend, "pba": &s})
+			err := config.Parse("c.yaml", []byte(test.text), map[string]any{"backend": &backend, "pba": &s}, yamlplain.Convert)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
@@ -110,7 +112,7 @@ func TestParseNamesFileLineAndWhatIsKnown(t *testing.T) {
 
 func TestParseAcceptsEmptyFiles(t *testing.T) {
 	for _, text := range []string{"", "\n", "# only a comment\n", "---\n"} {
-		if err := config.Parse("c.yaml", []byte(text), nil); err != nil {
+		if err := config.Parse("c.yaml", []byte(text), nil, yamlplain.Convert); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -119,7 +121,7 @@ func TestParseAcceptsEmptyFiles(t *testing.T) {
 // An alias that contains itself would be walked for ever.
 func TestParseEndsOnRecursiveAliases(t *testing.T) {
 	var weights map[string]map[string]section
-	err := config.Parse("c.yaml", []byte("pba: &a\n  never: *a\n"), map[string]any{"pba": &section{}, "w": &weights})
+	err := config.Parse("c.yaml", []byte("pba: &a\n  never: *a\n"), map[string]any{"pba": &section{}, "w": &weights}, yamlplain.Convert)
 	if err == nil {
 		t.Error("want an error")
 	}
@@ -129,19 +131,19 @@ func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	backend := "miniq"
 	sections := map[string]any{"backend": &backend}
-	if err := config.Load(path, sections); err != nil || backend != "miniq" {
+	if err := config.Load(path, sections, yamlplain.Convert); err != nil || backend != "miniq" {
 		t.Fatalf("a missing file: %v, %q", err, backend)
 	}
 	if err := os.WriteFile(path, []byte("backend: lsf\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := config.Load(path, sections); err != nil || backend != "lsf" {
+	if err := config.Load(path, sections, yamlplain.Convert); err != nil || backend != "lsf" {
 		t.Fatalf("a good file: %v, %q", err, backend)
 	}
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := config.Load(path, sections); !errors.Is(err, trusted.ErrNotTrusted) {
+	if err := config.Load(path, sections, yamlplain.Convert); !errors.Is(err, trusted.ErrNotTrusted) {
 		t.Errorf("a file that everybody can write: %v", err)
 	}
 }
@@ -152,6 +154,6 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: {b: [c, {d: !!float .nan}]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, backend := defaults(), ""
-		_ = config.Parse("c.yaml", []byte(text), map[string]any{"backend": &backend, "pba": &s})
+		_ = config.Parse("c.yaml", []byte(text), map[string]any{"backend": &backend, "pba": &s}, yamlplain.Convert)
 	})
 }

@@ -84,15 +84,15 @@ func (z Zone) Location() *time.Location {
 func (z Zone) OfSystem() bool { return z.location == nil }
 
 // Load reads the config of this process's environment and user.
-func Load() (Config, error) { return LoadFor(os.Getuid()) }
+func Load(yaml config.Converter) (Config, error) { return LoadFor(os.Getuid(), yaml) }
 
 // LoadFor is Load for the user who started the process, which may run as another by now.
-func LoadFor(uid int) (Config, error) {
+func LoadFor(uid int, yaml config.Converter) (Config, error) {
 	paths, err := config.Find(os.Getenv, uid)
 	if err != nil {
 		return Config{}, err
 	}
-	c, err := LoadFrom(paths)
+	c, err := LoadFrom(paths, yaml)
 	if err != nil {
 		return Config{}, err
 	}
@@ -103,7 +103,7 @@ func LoadFor(uid int) (Config, error) {
 }
 
 // LoadFrom is Load for known paths, without the environment.
-func LoadFrom(paths config.Paths) (Config, error) {
+func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 	c := Config{
 		Paths:   paths,
 		Backend: "miniq",
@@ -129,7 +129,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		"slurm":    &c.Slurm,
 		"lsf":      &c.LSF,
 		"log":      &c.Log,
-	})
+	}, yaml)
 	if err != nil {
 		return Config{}, err
 	}

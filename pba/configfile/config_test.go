@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 // inHome makes a home with a config file and points the environment to it.
@@ -24,7 +26,7 @@ func inHome(t *testing.T, text string) {
 
 func TestLoadWithoutAFileGivesDefaults(t *testing.T) {
 	t.Setenv("ALLOTMENT_HOME", t.TempDir())
-	c, err := Load()
+	c, err := Load(yamlplain.Convert)
 	if err != nil || c.Backend != "miniq" || c.Mode != Live || c.Timezone.Location() != time.Local {
 		t.Errorf("got %+v, %v", c, err)
 	}
@@ -32,7 +34,7 @@ func TestLoadWithoutAFileGivesDefaults(t *testing.T) {
 
 func TestLoadReadsTheWholeFile(t *testing.T) {
 	inHome(t, "backend: slurm\nmode: observe\ntimezone: Europe/Berlin\nqueues: [batch]\nhosts: [n1, n2]\n")
-	c, err := Load()
+	c, err := Load(yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +43,7 @@ func TestLoadReadsTheWholeFile(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	t.Setenv("ALLOTMENT_BACKEND", "lsf")
-	if c, err := Load(); err != nil || c.Backend != "lsf" {
+	if c, err := Load(yamlplain.Convert); err != nil || c.Backend != "lsf" {
 		t.Errorf("ALLOTMENT_BACKEND: got %q, %v", c.Backend, err)
 	}
 }
@@ -55,7 +57,7 @@ func TestLoadNamesFileAndLine(t *testing.T) {
 		"dummies: {mode: reserve, limit: 3m}\n": `config.yaml: dummies.limit: 3m is less than ten cycles (pba.every: 20s)`,
 	} {
 		inHome(t, text)
-		if _, err := Load(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Load(yamlplain.Convert); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
@@ -69,7 +71,7 @@ func TestJobsAgeOnceACycle(t *testing.T) {
 		"pba: {every: 7s}\nminiq: {ageing: {interval: 3s}}": 3 * time.Second,
 	} {
 		inHome(t, text)
-		c, err := Load()
+		c, err := Load(yamlplain.Convert)
 		if err != nil || time.Duration(c.Miniq.Ageing.Interval) != want {
 			t.Errorf("%q: got %v, %v, want %v", text, c.Miniq.Ageing.Interval, err, want)
 		}
@@ -78,7 +80,7 @@ func TestJobsAgeOnceACycle(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	inHome(t, "")
-	c, err := Load()
+	c, err := Load(yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 // TestTemplateHoldsTheDefaults compares the config file that pba init writes with
@@ -14,14 +15,14 @@ import (
 func TestTemplateHoldsTheDefaults(t *testing.T) {
 	dir := t.TempDir()
 	paths := config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir}
-	without, err := LoadFrom(paths)
+	without, err := LoadFrom(paths, yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if written, err := Write(paths.Config, First("miniq", nil, nil)); err != nil || !written {
 		t.Fatal(written, err)
 	}
-	with, err := LoadFrom(paths)
+	with, err := LoadFrom(paths, yamlplain.Convert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestFirstConfig(t *testing.T) {
 		if _, err := Write(dir+"/config.yaml", First("slurm", x.queues, nil)); err != nil {
 			t.Fatal(err)
 		}
-		c, err := LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+		c, err := LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir}, yamlplain.Convert)
 		if err != nil || c.Backend != "slurm" || c.Filter.LowQueue != x.low {
 			t.Errorf("%s: backend %q, low_queue %q, %v", name, c.Backend, c.Filter.LowQueue, err)
 		}
@@ -63,7 +64,7 @@ func TestFirstConfigHasSettings(t *testing.T) {
 	if _, err := Write(dir+"/config.yaml", First("lsf", []string{"normal", "low"}, settings)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+	c, err := LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir}, yamlplain.Convert)
 	if err != nil || c.Backend != "lsf" || c.LSF.Bin != settings["bin"] || c.LSF.EnvDir != "/opt/lsf/conf" || c.Slurm.Bin != "" {
 		t.Errorf("%+v, %+v, %v", c.LSF, c.Slurm, err)
 	}

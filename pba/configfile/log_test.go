@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 func TestLogSection(t *testing.T) {
 	var l Log
 	read := func(text string) error {
-		return config.Parse("config.yaml", []byte(text), map[string]any{"log": &l})
+		return config.Parse("config.yaml", []byte(text), map[string]any{"log": &l}, yamlplain.Convert)
 	}
 	for text, want := range map[string]string{
 		"log: {level: loud}": `config.yaml:1: log.level: "loud" is no level (known: debug, info, warn, error)`,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/all"
+	"github.com/allotment-hpc/allotment/internal/config"
 )
 
 // Open returns the queue that the config names. It may be out of reach: then the first
@@ -27,8 +28,8 @@ func open(ctx context.Context, c Config, start bool) (backends.Backend, error) {
 
 // OpenConfigured opens the queue that this process's environment and config name:
 // to submit, by OpenToSubmit.
-func OpenConfigured(ctx context.Context, toSubmit bool) (backends.Backend, error) {
-	c, err := Load()
+func OpenConfigured(ctx context.Context, toSubmit bool, yaml config.Converter) (backends.Backend, error) {
+	c, err := Load(yaml)
 	if err != nil {
 		return nil, err
 	}

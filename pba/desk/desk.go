@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -41,7 +42,7 @@ func ThisSystem() System {
 		Now:      time.Now,
 		Identify: func(c configfile.Config) (Caller, error) { return identify(c, uid) },
 		Load: func() (configfile.Config, error) { // each cycle reads it anew
-			c, err := configfile.LoadFor(uid)
+			c, err := configfile.LoadFor(uid, yamlplain.Convert)
 			if err == nil {
 				err = becomeOwner(c)
 			}

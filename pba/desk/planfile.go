@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -121,7 +122,7 @@ func ReadPlan(name string, content []byte) (*PlanFile, error) {
 		f        PlanFile
 		entries  []planEntry
 	)
-	err := config.Parse(name, content, map[string]any{"from": &from, "to": &to, "projects": &f.Projects, "allocations": &entries})
+	err := config.Parse(name, content, map[string]any{"from": &from, "to": &to, "projects": &f.Projects, "allocations": &entries}, yamlplain.Convert)
 	if err != nil {
 		return nil, err
 	}

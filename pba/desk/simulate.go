@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -121,7 +122,7 @@ func (d *Desk) readHosts(farm string) ([]backends.Host, error) {
 		return nil, err
 	}
 	var entries []hostEntry
-	if err := config.Parse(farm, content, map[string]any{"hosts": &entries}); err != nil {
+	if err := config.Parse(farm, content, map[string]any{"hosts": &entries}, yamlplain.Convert); err != nil {
 		return nil, err
 	}
 	var hosts []backends.Host

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 )
 
 func TestDummiesAreOffUnlessAskedFor(t *testing.T) {
@@ -31,7 +32,7 @@ dummies:
     - {queue: big, memory: 8G}
 `
 	d := DefaultDummies()
-	if err := config.Parse("f", []byte(text), map[string]any{"dummies": &d}); err != nil {
+	if err := config.Parse("f", []byte(text), map[string]any{"dummies": &d}, yamlplain.Convert); err != nil {
 		t.Fatal(err)
 	}
 	want := dummy.Policy{
@@ -41,7 +42,7 @@ dummies:
 	if diff := cmp.Diff(want, d.Policy()); diff != "" {
 		t.Error(diff)
 	}
-	if err := config.Parse("f", []byte("dummies: {mode: off}"), map[string]any{"dummies": &d}); err != nil || dummy.Mode(d.Mode) != dummy.Off {
+	if err := config.Parse("f", []byte("dummies: {mode: off}"), map[string]any{"dummies": &d}, yamlplain.Convert); err != nil || dummy.Mode(d.Mode) != dummy.Off {
 		t.Errorf("mode %q, %v", d.Mode, err)
 	}
 }
@@ -59,7 +60,7 @@ func TestDummiesRejectInvalidValues(t *testing.T) {
 		"heavy: [{user: a, memory: 1G}]": `unknown key "dummies.heavy[0].user"`,
 	} {
 		d := DefaultDummies()
-		err := config.Parse("f", []byte("dummies:\n  "+text+"\n"), map[string]any{"dummies": &d})
+		err := config.Parse("f", []byte("dummies:\n  "+text+"\n"), map[string]any{"dummies": &d}, yamlplain.Convert)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", text, err, want)
 		}

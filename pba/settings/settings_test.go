@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -48,7 +49,7 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 		"min_runtme: 5s":                             `f:2: unknown key "pba.min_runtme"`,
 	} {
 		c := Default()
-		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c})
+		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c}, yamlplain.Convert)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", text, err, want)
 		}
@@ -57,7 +58,7 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 
 func TestHostSetsAreRead(t *testing.T) {
 	c := Default()
-	if err := config.Parse("f", []byte("pba: {host_sets: {gpu: [n2, n1], big: [n3]}}"), map[string]any{"pba": &c}); err != nil {
+	if err := config.Parse("f", []byte("pba: {host_sets: {gpu: [n2, n1], big: [n3]}}"), map[string]any{"pba": &c}, yamlplain.Convert); err != nil {
 		t.Fatal(err)
 	}
 	want := []plan.HostSet{{Name: "big", Hosts: []string{"n3"}}, {Name: "gpu", Hosts: []string{"n2", "n1"}}}

@@ -98,7 +98,7 @@ func valuesInTime(w grammar.Completion, allUsers bool) []grammar.Candidate {
 }
 
 func values(ctx context.Context, w grammar.Completion, allUsers bool) []grammar.Candidate {
-	c, err := configfile.Load()
+	c, err := configfile.Load(configfile.ConvertByProgram)
 	if err != nil {
 		return nil
 	}
