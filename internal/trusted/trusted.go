@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotTrusted is wrapped by every refusal for owner, mode or kind of a file.
@@ -25,18 +26,33 @@ func Open(path string) (*os.File, error) {
 // OpenBy is Open for a file that some other user may own too. may is called only for an
 // owner other than root and the caller.
 func OpenBy(path string, allowed func(owner uint32) bool) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// Not by package os: to it a regular file is one to be polled for, which starts the
+	// runtime's poller in each asub.
+	fd, err := open(path)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	info, err := f.Stat()
+	var info unix.Stat_t
+	err = unix.Fstat(fd, &info)
 	if err == nil {
-		err = check(path, info, os.Geteuid(), allowed)
+		err = check(path, &info, os.Geteuid(), allowed)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return f, nil
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func open(path string) (fd int, err error) {
+	for {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
 }
 
 // Read reads a file that Open opens.
@@ -51,26 +67,22 @@ func Read(path string) ([]byte, error) {
 
 // File is Open's check alone, for files that a library will open.
 func File(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return check(path, info, os.Geteuid(), func(uint32) bool { return false })
+	return check(path, &info, os.Geteuid(), func(uint32) bool { return false })
 }
 
-func check(path string, info fs.FileInfo, euid int, allowed func(owner uint32) bool) error {
-	if !info.Mode().IsRegular() {
+func check(path string, info *unix.Stat_t, euid int, allowed func(owner uint32) bool) error {
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fmt.Errorf("%s: %w: it is not a regular file", path, ErrNotTrusted)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("%s: %w: its owner is unknown", path, ErrNotTrusted)
+	if info.Uid != 0 && int64(info.Uid) != int64(euid) && !allowed(info.Uid) {
+		return fmt.Errorf("%s: %w: it belongs to user ID %d; only root's files and your own are used", path, ErrNotTrusted, info.Uid)
 	}
-	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) && !allowed(stat.Uid) {
-		return fmt.Errorf("%s: %w: it belongs to user ID %d; only root's files and your own are used", path, ErrNotTrusted, stat.Uid)
-	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s: %w: others can write it (mode %#o): chmod go-w it if its contents are right", path, ErrNotTrusted, info.Mode().Perm())
+	if info.Mode&0o022 != 0 {
+		return fmt.Errorf("%s: %w: others can write it (mode %#o): chmod go-w it if its contents are right", path, ErrNotTrusted, info.Mode&0o777)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, mode os.FileMode) string {
@@ -69,23 +71,28 @@ func TestOpenRefusesNonRegularFiles(t *testing.T) {
 
 func TestOtherOwnersMustBeAllowed(t *testing.T) {
 	path := write(t, 0o644)
-	info, err := os.Stat(path)
-	if err != nil {
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err != nil {
 		t.Fatal(err)
 	}
 	owner := uint32(os.Geteuid()) + 1
+	info.Uid = owner
 	for _, allowed := range []uint32{owner, owner + 1} {
-		err := check(path, foreign{info, owner}, os.Geteuid(), func(uid uint32) bool { return uid == allowed })
+		err := check(path, &info, os.Geteuid(), func(uid uint32) bool { return uid == allowed })
 		if refused := errors.Is(err, ErrNotTrusted); refused != (allowed != owner) {
 			t.Errorf("owner %d, allowed %d: %v", owner, allowed, err)
 		}
 	}
 }
 
-// foreign is a file that belongs to another user.
-type foreign struct {
-	fs.FileInfo
-	owner uint32
+// A file that does not block is one for the runtime's poller, which asub does without.
+func TestFilesBlock(t *testing.T) {
+	f, err := Open(write(t, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
+		t.Errorf("flags %#x, %v", flags, err)
+	}
 }
-
-func (f foreign) Sys() any { return &syscall.Stat_t{Uid: f.owner} }
