@@ -69,7 +69,7 @@ func Scan(args []string) (Line, error) { return scan(args, nil) }
 // scan is Scan, and knows -bn and the like of the options that are revocable.
 func scan(args, revocable []string) (Line, error) {
 	var line Line
-	options := index()
+	options := optionTable(Options())
 	for len(args) > 0 {
 		word := args[0]
 		if word == "--" {
@@ -91,7 +91,7 @@ func scan(args, revocable []string) (Line, error) {
 			continue
 		}
 		if name := strings.TrimSuffix(word, "n"); name != word && slices.Contains(revocable, name) {
-			line.uses = append(line.uses, use{opt: options[name], revoked: true})
+			line.uses = append(line.uses, use{opt: options.named(name), revoked: true})
 			args = args[1:]
 			continue
 		}
@@ -105,16 +105,16 @@ func scan(args, revocable []string) (Line, error) {
 }
 
 // option reads the option at the head of args and returns how many words it took.
-func (l *Line) option(options map[string]*Option, args []string) (int, error) {
+func (l *Line) option(options optionTable, args []string) (int, error) {
 	word := args[0]
 	switch file, joined := strings.CutPrefix(word, batchOption+"="); {
 	case word == batchOption:
 		word = packOption
 	case joined:
-		l.uses = append(l.uses, use{opt: options[packOption], value: file})
+		l.uses = append(l.uses, use{opt: options.named(packOption), value: file})
 		return 1, nil
 	}
-	if o := options[word]; o != nil {
+	if o := options.named(word); o != nil {
 		if o.Arg == "" {
 			l.uses = append(l.uses, use{opt: o})
 			return 1, nil
@@ -150,10 +150,10 @@ func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 }
 
 // cluster reads -Hx as -H -x; nil if any of its letters is no flag.
-func cluster(options map[string]*Option, word string) []*Option {
+func cluster(options optionTable, word string) []*Option {
 	var flags []*Option
 	for _, letter := range word[1:] {
-		o := options["-"+string(letter)]
+		o := options.named("-" + string(letter))
 		if o == nil || o.Arg != "" {
 			return nil
 		}
@@ -164,24 +164,27 @@ func cluster(options map[string]*Option, word string) []*Option {
 
 // prefixes are the options with an argument that word begins with, shortest
 // first.
-func prefixes(options map[string]*Option, word string) []*Option {
+func prefixes(options optionTable, word string) []*Option {
 	var found []*Option
 	for n := 2; n < len(word); n++ {
-		if o := options[word[:n]]; o != nil && o.Arg != "" {
+		if o := options.named(word[:n]); o != nil && o.Arg != "" {
 			found = append(found, o)
 		}
 	}
 	return found
 }
 
-// index gives the options by name.
-func index() map[string]*Option {
-	all := Options()
-	byName := make(map[string]*Option, len(all))
-	for i := range all {
-		byName[all[i].Name] = &all[i]
+// optionTable is all options. Few are looked up in it, so it has no index.
+type optionTable []Option
+
+// named returns an option by its name, nil if there is none.
+func (t optionTable) named(name string) *Option {
+	for i := range t {
+		if t[i].Name == name {
+			return &t[i]
+		}
 	}
-	return byName
+	return nil
 }
 
 // addDefaults lays the options of a script below those of the command line, which

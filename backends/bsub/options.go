@@ -18,6 +18,21 @@ type Option struct {
 	set   func(*builder, string) error
 }
 
+// setter is what an honoured option does to a job, with its argument.
+type setter func(*builder, string) error
+
+func honoured(name, arg, example, note string, set setter) Option {
+	return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Note: note}, set: set}
+}
+
+func ignored(name, arg, example, note string) Option {
+	return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Ignored, Note: note}}
+}
+
+func refused(name, arg, example, note string) Option {
+	return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Refused, Note: note}}
+}
+
 // OptionsOn is Options on a queue that treats some of them, by name, in a way of
 // its own (see backends.Abilities).
 func OptionsOn(differ map[string]backends.OptionMeaning) []Option {
@@ -39,15 +54,6 @@ func (o *Option) meaning(differ map[string]backends.OptionMeaning) backends.Opti
 // Options lists every option of LSF 10.1's bsub, in the order of its manual, and
 // what becomes of it on the bundled queue.
 func Options() []Option {
-	honoured := func(name, arg, example, note string, set func(*builder, string) error) Option {
-		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Note: note}, set: set}
-	}
-	ignored := func(name, arg, example, note string) Option {
-		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Ignored, Note: note}}
-	}
-	refused := func(name, arg, example, note string) Option {
-		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Refused, Note: note}}
-	}
 	const (
 		mail   = "no mail is sent"
 		limit  = "the limit is not enforced"
