@@ -71,6 +71,10 @@ type ForWrappers struct {
 	// a job beside what the queue has stands in its environment: ALLOTMENT_STEP and
 	// ALLOTMENT_PREEMPT. If not, the wrappers ask it.
 	Filters bool
+	// SharesState: the queue keeps its state in the state directory, beside the policy. Where
+	// that file system does not answer, the queue does not either, so the wrappers set the
+	// filter no time limit of its own.
+	SharesState bool
 	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own. If
 	// not, they are values of at most DefaultValue.
 	CountsPriorities bool

@@ -21,7 +21,7 @@ func (c *Client) Abilities() backends.Abilities {
 			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
-			Terminals: true, Resources: true,
+			Terminals: true, Resources: true, SharesState: true,
 			Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
 		},
 	}

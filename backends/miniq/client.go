@@ -68,11 +68,7 @@ func unreachable(what string, err error) error {
 
 // call sends one request and hands each part of the answer to part.
 func (c *Client) call(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
-		defer cancel()
-	}
+	ctx = c.bounded(ctx)
 	req.Version = miniq.Version
 	what := describeOp(req.Op)
 	frame, err := req.Frame()
@@ -87,9 +83,37 @@ func (c *Client) call(ctx context.Context, req *miniq.Request, part func(*miniq.
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return unreachable(what, err)
 		}
 	}
+}
+
+// bounded gives a call that has no deadline the client's.
+func (c *Client) bounded(ctx context.Context) context.Context {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx
+	}
+	return deadline{ctx, time.Now().Add(c.options.Timeout)}
+}
+
+// deadline is a context that has a deadline and no timer, which would start the runtime's
+// poller in each asub: Done does not report that it has passed. Connections keep it.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline returns when it ends.
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+// Err returns why it has ended; nil: it has not.
+func (d deadline) Err() error {
+	if err := d.Context.Err(); err != nil || time.Now().Before(d.at) {
+		return err
+	}
+	return context.DeadlineExceeded
 }
 
 // Pauses of a client that the daemon has no room for.
@@ -103,6 +127,10 @@ func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
+	}
+	if err := conn.setDeadline(ctx); err != nil {
+		conn.close()
+		return unreachable(describeOp(op), err)
 	}
 	stop := context.AfterFunc(ctx, conn.interrupt)
 	err = exchange(conn, op, frame, part)
@@ -216,10 +244,20 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		if !c.options.Start {
 			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", miniq.StateDir(c.options.Paths)))
 		}
-		if err := miniq.Start(ctx, c.options.Paths); err != nil && (!errors.Is(err, miniq.ErrEnded) || try == maxTries) {
+		if err := c.start(ctx); err != nil && (!errors.Is(err, miniq.ErrEnded) || try == maxTries) {
 			return nil, unreachable("start miniqd", err)
 		}
 	}
+}
+
+// start starts the daemon, and waits for it until the deadline.
+func (c *Client) start(ctx context.Context) error {
+	if at, ok := ctx.Deadline(); ok {
+		timed, cancel := context.WithDeadline(ctx, at)
+		defer cancel()
+		ctx = timed
+	}
+	return miniq.Start(ctx, c.options.Paths)
 }
 
 // dialAny dials the socket of these paths or, if no daemon listens there, the one that

@@ -2,11 +2,13 @@ package miniq
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +20,9 @@ import (
 // package net: that takes asub longer to start than the whole conversation, and wakes
 // another thread for each part of it. A request blocks its thread.
 type connection struct {
-	fd int
-	in *bufio.Reader
+	fd    int
+	in    *bufio.Reader
+	until time.Time // when Read and Write give up
 
 	mu     sync.Mutex
 	closed bool
@@ -68,12 +71,35 @@ func (c *connection) checkPeer() error {
 	return nil
 }
 
+// setDeadline has Read and Write give up at a context's deadline.
+func (c *connection) setDeadline(ctx context.Context) error {
+	at, ok := ctx.Deadline()
+	if !ok || at.Equal(c.until) {
+		return nil
+	}
+	c.until = at
+	left := unix.NsecToTimeval((max(time.Until(at), 0) + time.Millisecond).Nanoseconds()) // zero would be for ever, and the context ends first
+	return os.NewSyscallError("setsockopt", errors.Join(unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left),
+		unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &left)))
+}
+
+// failed returns the error of a system call that transfers data.
+func (c *connection) failed(call string, err error) error {
+	if errors.Is(err, unix.EAGAIN) {
+		return os.ErrDeadlineExceeded
+	}
+	return os.NewSyscallError(call, err)
+}
+
 // Read waits for a part of an answer.
 func (c *connection) Read(b []byte) (n int, err error) {
+	if !c.until.IsZero() && !time.Now().Before(c.until) {
+		return 0, os.ErrDeadlineExceeded
+	}
 	err = retry(func() error { n, err = unix.Read(c.fd, b); return err })
 	switch {
 	case err != nil:
-		return 0, os.NewSyscallError("read", err)
+		return 0, c.failed("read", err)
 	case n == 0 && len(b) > 0:
 		return 0, io.EOF
 	}
@@ -85,7 +111,7 @@ func (c *connection) Write(b []byte) (sent int, err error) {
 	for sent < len(b) {
 		var n int
 		if err := retry(func() error { n, err = unix.Write(c.fd, b[sent:]); return err }); err != nil {
-			return sent, os.NewSyscallError("write", err)
+			return sent, c.failed("write", err)
 		}
 		sent += n
 	}
@@ -114,8 +140,10 @@ func (c *connection) interrupt() {
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
-	_ = unix.Close(c.fd)
+	if !c.closed {
+		c.closed = true
+		_ = unix.Close(c.fd)
+	}
 }
 
 // alive reports whether an idle connection can be used: the daemon has sent nothing

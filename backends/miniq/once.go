@@ -45,11 +45,7 @@ const maxTries = 4
 // callRetrying is call for a request that may be made twice: if the connection is lost
 // before an answer, it asks again.
 func (c *Client) callRetrying(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
-		defer cancel()
-	}
+	ctx = c.bounded(ctx)
 	for try := 1; ; try++ {
 		answered := false
 		err := c.call(ctx, req, func(r *miniq.Response) error {

@@ -12,5 +12,6 @@ import (
 // queue each landed. Where the queue's answer does not say, the queue is not asked
 // again: asub waits for one answer.
 func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submit.Result {
-	return submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: queue.Abilities().Filters})
+	able := queue.Abilities().ForWrappers
+	return submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: able.Filters, Unlimited: able.SharesState})
 }

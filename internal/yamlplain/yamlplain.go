@@ -54,10 +54,10 @@ func (w *writer) value(n *yaml.Node) error {
 		return w.value(n.Alias)
 	}
 	w.goTo(n.Line)
-	switch n.Kind {
-	case yaml.SequenceNode:
+	if n.Kind == yaml.SequenceNode {
 		return w.list(n.Content, '[', ']', ",", w.value)
-	case yaml.MappingNode:
+	}
+	if n.Kind == yaml.MappingNode {
 		key := false
 		return w.list(n.Content, '{', '}', ":,", func(n *yaml.Node) error {
 			if key = !key; key && n.Kind == yaml.ScalarNode {

@@ -41,11 +41,12 @@ const filterTime = 10 * time.Second
 
 // Options say where the filter is and where its words go.
 type Options struct {
-	Stderr  io.Writer     // gets the filter's stderr and our warnings, made printable; nil: ours
-	Env     []string      // the filter's environment; nil: ours
-	Filter  string        // the filter program; "": $ALLOTMENT_FILTER of Env; where that is not set either, ours
-	Timeout time.Duration // 0: 10 s
-	ByQueue bool          // the queue asks the filter itself (see backends.Abilities): none is run here
+	Stderr    io.Writer     // gets the filter's stderr and our warnings, made printable; nil: ours
+	Env       []string      // the filter's environment; nil: ours
+	Filter    string        // the filter program; "": $ALLOTMENT_FILTER of Env; where that is not set either, ours
+	Timeout   time.Duration // 0: 10 s
+	Unlimited bool          // our own filter may take as long as its file system does (see backends.Abilities)
+	ByQueue   bool          // the queue asks the filter itself (see backends.Abilities): none is run here
 }
 
 // Queue is the part of a Backend that takes jobs.
@@ -171,15 +172,16 @@ func Change(ctx context.Context, c backends.Change, opts Options) (backends.Chan
 }
 
 type filter struct {
-	program string // "": ours
-	command string // LSF_INVOKE_CMD
-	env     []string
-	timeout time.Duration
-	output  *printableLines
+	program   string // "": ours
+	command   string // LSF_INVOKE_CMD
+	env       []string
+	timeout   time.Duration
+	unlimited bool // for ours
+	output    *printableLines
 }
 
 func newFilter(opts Options) *filter {
-	f := &filter{program: opts.Filter, command: "bsub", env: environment(opts), timeout: opts.Timeout, output: &printableLines{to: opts.Stderr}}
+	f := &filter{program: opts.Filter, command: "bsub", env: environment(opts), timeout: opts.Timeout, unlimited: opts.Unlimited, output: &printableLines{to: opts.Stderr}}
 	if f.output.to == nil {
 		f.output.to = os.Stderr
 	}
@@ -219,32 +221,41 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 }
 
 // applyOurs asks our own filter. Should a file system not answer it, it is left
-// behind.
+// behind, unless there is no limit.
 func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
 	params := encode(&spec)
 	ours := own.OfThisProcess(f.variable)
-	verdicts := make(chan own.Verdict, 1)
-	go func() {
+	judge := func() own.Verdict {
 		// As another program would read them, with its limits.
-		verdicts <- ours.Judge(func() (esub.Params, error) { return esub.ParseParams(esub.EncodeParams(params)) })
-	}()
+		return ours.Judge(func() (esub.Params, error) { return esub.ParseParams(esub.EncodeParams(params)) })
+	}
+	if f.unlimited { // another thread and a timer cost asub a twentieth of its time
+		return f.conclude(spec, params, judge())
+	}
+	verdicts := make(chan own.Verdict, 1)
+	go func() { verdicts <- judge() }()
 	timeout := time.NewTimer(f.timeout)
 	defer timeout.Stop()
 	select {
 	case v := <-verdicts:
-		_, _ = io.WriteString(f.output, v.Text)
-		if v.Reject {
-			return backends.Spec{}, ErrRejected
-		}
-		changed, ignored := applyChanges(spec, params, v.Changes)
-		f.warnIgnored(ignored)
-		return changed, nil
+		return f.conclude(spec, params, v)
 	case <-ctx.Done():
 		return backends.Spec{}, fmt.Errorf("run submit filter: %w", context.Cause(ctx))
 	case <-timeout.C:
 		f.warnUnfiltered(fmt.Errorf("timed out after %v: %w", f.timeout, context.DeadlineExceeded))
 		return spec, nil
 	}
+}
+
+// conclude gives a job as a verdict of ours wants it.
+func (f *filter) conclude(spec backends.Spec, params esub.Params, v own.Verdict) (backends.Spec, error) {
+	_, _ = io.WriteString(f.output, v.Text)
+	if v.Reject {
+		return backends.Spec{}, ErrRejected
+	}
+	changed, ignored := applyChanges(spec, params, v.Changes)
+	f.warnIgnored(ignored)
+	return changed, nil
 }
 
 // warnIgnored says what of the filter's wishes can't be had.

@@ -336,16 +336,19 @@ func TestBuiltInFilterMatchesEsub(t *testing.T) {
 				Said  string
 				Err   error
 			}
-			by := func(filter string) end {
+			by := func(o Options) end {
 				var q queue
 				var stderr bytes.Buffer
-				env := []string{"ALLOTMENT_HOME=" + c.home, "USER=bob", "ALLOTMENT_PREEMPT=suspend"}
-				results := Submit(t.Context(), &q, []backends.Spec{c.spec}, Options{Filter: filter, Stderr: &stderr, Env: env})
+				o.Stderr, o.Env = &stderr, []string{"ALLOTMENT_HOME=" + c.home, "USER=bob", "ALLOTMENT_PREEMPT=suspend"}
+				results := Submit(t.Context(), &q, []backends.Spec{c.spec}, o)
 				return end{q.specs, theFile.ReplaceAllString(stderr.String(), "parameter file"), results[0].Err}
 			}
-			ours := by("")
-			if diff := cmp.Diff(by(program), ours, cmpopts.EquateErrors()); diff != "" {
+			ours := by(Options{})
+			if diff := cmp.Diff(by(Options{Filter: program}), ours, cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("-program +ours:\n%s", diff)
+			}
+			if diff := cmp.Diff(by(Options{Unlimited: true, Timeout: 1}), ours, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("-without a time limit +ours:\n%s", diff)
 			}
 			if !strings.Contains(ours.Said, c.output) || (c.output == "") != (ours.Said == "") {
 				t.Errorf("says %q, want %q", ours.Said, c.output)
