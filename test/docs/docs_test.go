@@ -1,4 +1,3 @@
-// Package docs runs the commands that the documentation shows.
 package docs
 
 import (

@@ -1,4 +1,3 @@
-// Package gate tests .ci/steps, of which .ci/run is made.
 package gate
 
 import (

@@ -1,4 +1,3 @@
-// Package idle tests that a queue which has nothing to do does nothing.
 package idle
 
 import (

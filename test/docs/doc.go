@@ -1,0 +1,2 @@
+// Package docs runs the commands that the documentation shows.
+package docs
