@@ -60,6 +60,7 @@ func TestConnectionTransfers(t *testing.T) {
 // What waits ends when its context does, by a timer or without.
 func TestConnectionsEndWithTheirContext(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	for name, ctx := range map[string]context.Context{
 		"canceled":    canceled,
 		"deadline":    deadline{t.Context(), time.Now().Add(20 * time.Millisecond)},
