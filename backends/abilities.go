@@ -31,6 +31,10 @@ type ForEngine struct {
 	// their users typed them.
 	FoldsProjects bool
 
+	// CountsFixed: the queue itself can count the slots of jobs that can't be preempted (see
+	// ForFilter.Fixed). If not, and if HoldUntil is there, the engine does (R22).
+	CountsFixed bool
+
 	// Considers: the queue says when it considered a pending job (Job.Considered), and it
 	// may find that a pinned job can't run where the plan thinks it can. No job is
 	// preempted for a pinned job before the queue has considered it there (R32).

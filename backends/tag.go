@@ -24,6 +24,11 @@ type Tag struct {
 	// Held is the end of the filter's hold by a begin time (UNIX seconds; 0: none), where
 	// the queue does not record that this time is not its owner's.
 	Held int64
+	// Fixed: that hold is of a job that can't be preempted once it runs (R22).
+	Fixed bool
+	// Begin is the begin time that its owner gave a job that the filter holds (UNIX seconds;
+	// 0: none).
+	Begin int64
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
@@ -58,6 +63,12 @@ func (t Tag) String() string {
 	}
 	if t.Held > 0 {
 		field("held", strconv.FormatInt(t.Held, 10))
+	}
+	if t.Fixed {
+		field("fixed", "1")
+	}
+	if t.Begin > 0 {
+		field("begin", strconv.FormatInt(t.Begin, 10))
 	}
 	return b.String()
 }
@@ -100,6 +111,12 @@ func ParseTag(description string) (Tag, string, error) {
 			t.NoRequeue = value == "1"
 		case "held":
 			if t.Held, err = strconv.ParseInt(value, 10, 64); err != nil || t.Held < 0 {
+				return Tag{}, description, errTag
+			}
+		case "fixed":
+			t.Fixed = value == "1"
+		case "begin":
+			if t.Begin, err = strconv.ParseInt(value, 10, 64); err != nil || t.Begin < 0 {
 				return Tag{}, description, errTag
 			}
 		}

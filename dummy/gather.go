@@ -244,7 +244,7 @@ func (p *planner) gatherOn(u *Unit, h *host) {
 // heldByFilter reports whether a job's hold is still the submit filter's.
 func heldByFilter(j *backends.Job) bool {
 	tag, _, err := backends.ParseTag(j.Tag)
-	return err == nil && tag.Held != 0 && tag.Held == j.HeldUntil.Unix()
+	return err == nil && !tag.Fixed && tag.Held != 0 && tag.Held == j.HeldUntil.Unix()
 }
 
 // releaseHeld releases jobs that the submit filter, which does not know the hosts, held and

@@ -26,6 +26,7 @@ type Request struct {
 	Exclusive   bool
 	NoRequeue   bool
 	Delayed     bool  // its owner gave it a begin time
+	Begin       int64 // that time (UNIX seconds); 0: none, or not known
 	Priority    int64 // its priority (-sp), in the queue's own count; 0: not said
 	ByEngine    bool  // pba ranks a job
 
@@ -86,7 +87,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 	}
 	d := Decision{Text: withoutTag(req.Description)}
 	if managed(s, own) {
-		if err := decideNew(&d, req, own, r, &g, s); err != nil {
+		if err := decideNew(&d, req, own, r, &g, s, now); err != nil {
 			return Decision{}, err
 		}
 		d.hold(req, own, s, now)
@@ -96,7 +97,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 }
 
 // decideNew tests a new job for a managed queue, and marks it.
-func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s Settings) error {
+func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s Settings, now time.Time) error {
 	d.clip(req, s)
 	_, d.Tag.Step = backends.SplitProject(req.Project)
 	d.Tag.Memory = req.Memory
@@ -113,14 +114,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	if err != nil {
 		return err
 	}
-	if g.LowerUnpreemptable && !v.next && (v.why == "" || v.answer == Pass) {
-		if why := unpreemptable(req, mode, s); why != "" {
-			if v.why != "" {
-				d.Messages = append(d.Messages, v.why)
-			}
-			v = verdict{why: why, answer: Low}
-		}
-	}
+	v = d.limitFixed(v, req, mode, s, g, now)
 	switch {
 	case v.why == "":
 		if v.next && own != s.LowQueue {
@@ -178,11 +172,12 @@ func decideChange(req Request, r *Reader, s Settings) (Decision, error) {
 }
 
 // verdict is the outcome of the tests: why a job failed, if it did, and what is
-// to become of it; or whether it is next in line.
+// to become of it; or whether it is next in line, and fits a pool, full or not.
 type verdict struct {
 	why    string
 	answer Answer
 	next   bool
+	fits   bool
 }
 
 // judge runs R1's tests in order. A failure that passes without a word has no why.
@@ -207,18 +202,20 @@ func judge(req Request, r *Reader, g *Generation, s Settings) (verdict, error) {
 	case step != "" && len(p.Steps) > 0 && !slices.Contains(p.Steps, step):
 		return verdict{why: shown + ": no step " + printable(step) + ": it has " + printable(strings.Join(p.Steps, ", ")), answer: s.OnFailure}, nil
 	}
-	matched, next := false, false
+	matched, next, fits := false, false, false
 	for i, pool := range p.Pools {
 		if !matches(pool, req, step) {
 			continue
 		}
 		matched = true
-		next = next || (max(req.Slots, 1) <= pool.Slots && g.Below(first+i))
+		if max(req.Slots, 1) <= pool.Slots {
+			fits, next = true, next || g.Below(first+i)
+		}
 	}
 	if !matched && s.OnNoPool != Pass {
 		return verdict{why: shown + ": no slots are planned for you there this week: ask its manager", answer: s.OnNoPool}, nil
 	}
-	return verdict{next: next}, nil
+	return verdict{next: next, fits: fits}, nil
 }
 
 func matches(pool Pool, req Request, step string) bool {
@@ -236,23 +233,6 @@ func matches(pool Pool, req Request, step string) bool {
 
 func managed(s Settings, queue string) bool {
 	return len(s.Queues) == 0 || queue == "" || queue == s.LowQueue || slices.Contains(s.Queues, queue)
-}
-
-// unpreemptable says why a job that can't be preempted once it runs goes to the lowest
-// queue, and what its user can do; "" for a job that can (R22).
-func unpreemptable(req Request, mode backends.Mode, s Settings) string {
-	const full = " can't be preempted, and such jobs already hold their share of the farm: "
-	switch {
-	case req.Interactive:
-		return "an interactive job" + full + "submit it as a batch job"
-	case req.Exclusive:
-		return "an exclusive job" + full + "submit it without -x"
-	case mode == backends.PreemptSuspend && !s.SuspendFrees:
-		return "a job with ALLOTMENT_PREEMPT=suspend" + full + "unset it"
-	case mode == backends.PreemptRequeue && req.NoRequeue:
-		return "a job that is not to be requeued" + full + "submit it without -rn"
-	}
-	return ""
 }
 
 func preemptMode(word string) (mode backends.Mode, warning string) {

@@ -18,16 +18,17 @@ type Standing struct {
 	At                 time.Time      // now, by the engine's clock; zero: it has never run
 	Observe            bool           // observe mode, or the engine is paused
 	LowerUnpreemptable bool           // normal jobs that can't be preempted hold their share of the farm (R22)
+	FixedShare         int            // slots that such jobs may hold of the farm
 	Below              map[int64]bool // pools below their guarantee, by allocation ID (R12)
 }
 
 // Format of a generation file: magic "allotgen", u32 version, u32 flags, i64
-// time (Unix, nanoseconds; 0: never), u64 identity of its snapshot, u32 pools, one bit
-// per pool in the snapshot's order, u64 sum of all before it.
+// time (Unix, nanoseconds; 0: never), u64 identity of its snapshot, u32 slots that jobs that
+// can't be preempted may hold, u32 pools, one bit per pool in the snapshot's order, u64 sum of all before it.
 const (
 	generationMagic   = "allotgen"
-	generationVersion = 1
-	generationHeader  = 36
+	generationVersion = 2
+	generationHeader  = 40
 	// MaxGeneration is the most bytes that a generation file has.
 	MaxGeneration = 1 << 20
 )
@@ -68,6 +69,7 @@ func EncodeGeneration(snapshot []byte, s Standing) ([]byte, error) {
 	b = append32(b, flags)
 	b = append64(b, unixtime.Of(s.At))
 	b = append64(b, int64(r.identity))
+	b = append32(b, s.FixedShare)
 	b = append32(b, r.pools)
 	b = append(b, bits...)
 	return append64(b, int64(sum(b))), nil
@@ -80,6 +82,7 @@ type Generation struct {
 	Snapshot           uint64 // identity of the snapshot that it belongs to
 	Observe            bool
 	LowerUnpreemptable bool
+	FixedShare         int
 	pools              int
 	below              []byte
 }
@@ -102,7 +105,8 @@ func OpenGeneration(b []byte) (Generation, error) {
 		At:       unixtime.Time(c.int64()),
 		Snapshot: uint64(c.int64()),
 		Observe:  flags&1 != 0, LowerUnpreemptable: flags&2 != 0,
-		pools: c.int32(),
+		FixedShare: c.int32(),
+		pools:      c.int32(),
 	}
 	if g.below = c.b; len(g.below) != (g.pools+7)/8 {
 		return Generation{}, corrupt("it is cut off")

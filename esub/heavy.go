@@ -13,7 +13,7 @@ import (
 // memory to itself.
 func (d *Decision) hold(req Request, own string, s Settings, now time.Time) {
 	h := &s.Heavy
-	if s.Observe || d.Reject || req.Delayed || req.Exclusive || h.Hold <= 0 || h.Share <= 0 {
+	if s.Observe || d.Reject || d.Tag.Fixed || req.Delayed || req.Exclusive || h.Hold <= 0 || h.Share <= 0 {
 		return
 	}
 	need := h.need(req, cmp.Or(d.Queue, own))

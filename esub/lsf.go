@@ -239,6 +239,7 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	req.Description, _ = ps.Get(lsfDescription)
 	begin, _ := ps.Get(lsfBegin)
 	req.Delayed = begin != "" && begin != "0"
+	req.Begin, _ = strconv.ParseInt(begin, 10, 64) // 0: not a number, as after SUB_RESET
 	rank, _ := ps.Get(lsfPriority)
 	req.Priority, _ = strconv.ParseInt(rank, 10, 64)
 	req.ByEngine = env(backends.RankVariable) != ""

@@ -23,7 +23,7 @@ func TestParamsOfTranscripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []esub.Request{
-		{Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Description: "a description", Exclusive: true, Delayed: true, Priority: 40, HasProject: true},
+		{Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Description: "a description", Exclusive: true, Delayed: true, Begin: 1795219140, Priority: 40, HasProject: true},
 		{},
 		{Project: "chipB", Slots: 3, HasProject: true},
 	}

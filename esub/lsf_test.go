@@ -31,7 +31,7 @@ func TestParseRecordedParameterFile(t *testing.T) {
 	}
 	want := Request{
 		Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Preempt: "suspend",
-		Description: "a description", Exclusive: true, Delayed: true, Priority: 40, HasProject: true,
+		Description: "a description", Exclusive: true, Delayed: true, Begin: 1795219140, Priority: 40, HasProject: true,
 	}
 	if diff := cmp.Diff(want, params.Request(envOf("ALLOTMENT_PREEMPT=suspend"), 1024)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -86,6 +86,7 @@ type Settings struct {
 	TagNoRequeue bool              // the queue does not record that a job must not be requeued: its tag does
 	Queues       []string          // managed queues; empty: every queue
 	Heavy        Heavy
+	HoldFixed    time.Duration // for so long a job that can't be preempted is held, should the engine never see it (R22); 0: none is held
 }
 
 // Heavy says which jobs wait for dummy jobs (R28): they are held from the start.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/unit"
@@ -125,7 +126,8 @@ func appendSettings(b []byte, s Settings) []byte {
 	b = appendString(b, s.DefaultQueue)
 	b = appendStrings(b, s.Queues)
 	b = appendHeavy(b, s.Heavy)
-	return append64(b, s.MostRank)
+	b = append64(b, s.MostRank)
+	return append64(b, int64(s.HoldFixed))
 }
 
 func appendHeavy(b []byte, h Heavy) []byte {
@@ -352,6 +354,9 @@ func (r *Reader) decodeSettings(b []byte) error {
 	}
 	if len(c.b) > 0 { // or here
 		s.MostRank = c.int64()
+	}
+	if len(c.b) > 0 {
+		s.HoldFixed = time.Duration(c.int64())
 	}
 	if c.bad {
 		return corrupt("the settings make no sense")

@@ -246,7 +246,7 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 func TestOtherVersion(t *testing.T) {
 	snapshot := Encode(somePolicy())
 	data, _ := EncodeGeneration(snapshot, Standing{})
-	snapshot[8], data[8] = 2, 2
+	snapshot[8], data[8] = snapshotVersion+1, generationVersion+1
 	_, errSnapshot := Open(bytes.NewReader(snapshot), int64(len(snapshot)))
 	_, errGeneration := OpenGeneration(data)
 	for _, err := range []error{errSnapshot, errGeneration} {
@@ -265,13 +265,13 @@ func mustGeneration(t *testing.T, data []byte) Generation {
 	return g
 }
 
-// A snapshot from before heavy jobs were held, or ranks clipped, is read: no job is
-// held or clipped.
+// A snapshot from before jobs were held, or ranks clipped, is read: no job is held or
+// clipped.
 func TestOldSnapshotsAreRead(t *testing.T) {
-	const rank = 8
-	for what, cut := range map[string]int{"before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {
+	const hold, rank = 8, 16
+	for what, cut := range map[string]int{"before other jobs were held": hold, "before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {
 		want := somePolicy().Settings
-		want.Heavy, want.MostRank = Heavy{}, 0
+		want.Heavy, want.MostRank, want.HoldFixed = Heavy{}, 0, 0
 		old := Encode(Policy{Settings: want})
 		old = old[:len(old)-cut]
 		put32(old[12:], uint32(len(old)))

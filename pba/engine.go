@@ -387,7 +387,8 @@ func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) e
 		return nil
 	}
 	s := ledger.Standing{Standing: esub.Standing{
-		At: now(), Observe: r.Rules.Observe || r.Rules.Paused, LowerUnpreemptable: r.Plan.Farm.LowerThem, Below: map[int64]bool{},
+		At: now(), Observe: r.Rules.Observe || r.Rules.Paused, LowerUnpreemptable: r.Plan.Farm.LowerThem,
+		FixedShare: r.Plan.Farm.FixedShare, Below: map[int64]bool{},
 	}}
 	for i := range r.Plan.Pools {
 		if pool := &r.Plan.Pools[i]; pool.Below {

@@ -52,7 +52,7 @@ func newJob(listed *listedJob, e entry, p *snapshot, lowQueue string) *job {
 		j.Ended, j.ExitCode, j.Started, j.RanFor = time.Time{}, 0, j.began(), 0
 		j.HeldUntil = after(e.Until, p.at)
 	case j.State == backends.Pending || j.State == backends.Held:
-		j.applyPending(p, tag.Held)
+		j.applyPending(p, tag.Held, tag.Begin)
 	case j.State == backends.Suspended && j.sameRun():
 		j.Started, j.RanFor = j.began(), e.Ran
 		j.HeldUntil, j.Resuming = after(e.Until, p.at), e.Resuming
@@ -96,8 +96,9 @@ func (j *job) priorityInForce(p *snapshot) bool {
 
 // applyPending applies what is remembered of a job that has not started: the engine's hold, and
 // the owner's hosts and begin time where the queue has the engine's. held is the end of
-// the submit filter's hold (UNIX seconds; 0: none): that begin time is the engine's, too.
-func (j *job) applyPending(p *snapshot, held int64) {
+// the submit filter's hold, and begin what its owner gave (UNIX seconds; 0: none): the begin
+// time that is held is the engine's, too.
+func (j *job) applyPending(p *snapshot, held, begin int64) {
 	e, at := &j.entry, p.at
 	if j.State == backends.Held && e.Requeuing && e.Returns {
 		j.State, j.Wait = backends.Pending, backends.WaitTime // held by the engine, on its way back
@@ -116,7 +117,10 @@ func (j *job) applyPending(p *snapshot, held int64) {
 			until = never
 		}
 	case held > 0 && shown.Equal(hold):
-		if j.BeginTime = (time.Time{}); until.IsZero() {
+		if j.BeginTime = (time.Time{}); begin > 0 {
+			j.BeginTime = time.Unix(begin, 0).UTC()
+		}
+		if until.IsZero() {
 			until = time.Unix(held, 0).UTC()
 		}
 	}

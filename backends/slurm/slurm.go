@@ -74,7 +74,7 @@ func (c *Client) Close() error { return nil }
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
-			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true,
+			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true, CountsFixed: true,
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
 			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies,
 		},

@@ -121,6 +121,7 @@ type (
 		Exclusive   bool    `json:"exclusive"`
 		NoRequeue   bool    `json:"no_requeue"`
 		Delayed     bool    `json:"delayed"`
+		Begin       int64   `json:"begin"`
 		Priority    int64   `json:"rank"`
 		ByEngine    bool    `json:"by_engine"`
 		Modify      bool    `json:"modify"`

@@ -161,11 +161,11 @@ func (m *Manager) waitReason(j *job) (backends.Wait, string) {
 		return backends.WaitResources, "waits for " + m.waitsFor(j.work)
 	case j.waitList == inThrottle:
 		return backends.WaitThrottle, fmt.Sprintf("%d elements of its array may run at a time", j.array.limit)
-	case at.After(m.now) && at.Equal(j.heldUntil):
+	case at.After(m.now) && at.Equal(j.heldUntil) && m.satisfied(j): // a hold hides no dependency
 		return backends.WaitTime, "held by an administrator until " + formatTime(at)
 	case at.After(m.now) && at.Equal(j.retryAt):
 		return backends.WaitTime, "could not be started; tried again at " + formatTime(at)
-	case at.After(m.now):
+	case at.After(m.now) && !at.Equal(j.heldUntil):
 		return backends.WaitTime, "begins at " + formatTime(at)
 	case !m.satisfied(j) && j.work.needs.decided():
 		return backends.WaitDependency, "its dependency can't come true any more"

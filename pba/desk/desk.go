@@ -206,6 +206,10 @@ func (d *Desk) writeFilterPolicy(ctx context.Context, rules pba.Rules, standing 
 	if d.PBA.Unpreemptable.OnExcess == settings.Pass {
 		able.Fixed = nil
 	}
+	var holdFixed time.Duration
+	if rules.Policy.HoldsFixed(able.ForEngine) {
+		holdFixed = rules.Policy.HoldLimit
+	}
 	p := &pba.Publisher{
 		Dir:         d.Paths.State,
 		Groups:      &pba.Directory{Cache: d.ledger},
@@ -216,6 +220,7 @@ func (d *Desk) writeFilterPolicy(ctx context.Context, rules pba.Rules, standing 
 			NextInLine:   backends.At(backends.LevelNext, backends.DefaultValue),
 			SuspendFrees: able.SuspendFrees,
 			Queues:       d.Queues,
+			HoldFixed:    holdFixed,
 		},
 	}
 	return p.Publish(ctx, rules.Policy, standing)

@@ -100,6 +100,8 @@ func (f *farm) explain(j *job, e *Explanation) {
 		e.Tests = append(e.Tests, Test{Name: "a pool that it fits has hosts where it runs, or may run", Passed: len(j.pools) > 0})
 	}
 	switch {
+	case j.fixedWhy != "":
+		e.Place = j.whyFixed()
 	case j.pba() && j.State == backends.Running:
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
 		e.Place = "it is charged to " + e.Pool

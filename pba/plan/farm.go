@@ -27,6 +27,8 @@ type job struct {
 	managed   bool              // its queue is
 	entitled  bool              // and it fits a pool: pools is not empty
 	next      bool              // charge: next in line (R12)
+	fixed     bool              // it can't be preempted once it runs, as its owner submitted it
+	gated     bool              // it is held for that reason (R22)
 	leaving   bool              // a victim that was requeued or suspended and still runs
 	reserving bool              // serveDue: goes on reserving hosts
 	turn      bool              // serveDue: it was served as a beneficiary, or had a nomination
@@ -49,6 +51,9 @@ type job struct {
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
 	budget   int         // serveDue: slots of whole hosts that its pool has for it, if it is exclusive
 	lowered  string      // rank: why it will rank lower, with what it reserves
+
+	fixedWhy   string    // shareOut: why it is held, if it can't be preempted
+	fixedUntil time.Time // shareOut: until when, if this plan sets it
 }
 
 // whyNot returns why a job is not entitled.
@@ -193,7 +198,7 @@ func (f *farm) readJobs() {
 			entitle.countPending(bj, verdict.entitled)
 		}
 		mayBeTouched := known.mayHave(bj.ID)
-		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil {
+		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil && !(managed && f.maybeFixed(bj)) {
 			continue
 		}
 		if len(batch) == 0 {
@@ -215,6 +220,7 @@ func (f *farm) readJobs() {
 		j.verdict = verdict
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
+		f.readHold(j, tag, mayBeTouched && inReclaim[bj.ID])
 		if j.State == backends.Pending && !understood(bj) {
 			f.countUnserved(j)
 			j.entitled = false

@@ -21,6 +21,7 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	c := newCycle(state, policy, now)
 	farm := observe(c)                 // hosts, jobs, pools; what became of earlier acts
 	books := charge(farm)              // which jobs have a place in a pool, and which may be preempted
+	books.shareOut()                   // which jobs that can't be preempted may start
 	books.clock()                      // how long PBA jobs have waited
 	books.advance()                    // the open reclaims
 	lowered := books.rank()            // the order in the queue
@@ -46,6 +47,8 @@ type cycle struct {
 	dummies *dummy.Result // heavy jobs, and what their dummies need
 	stuck   []backends.ID // see Stuck
 
+	holdsFixed bool // see Policy.HoldsFixed
+
 	acts agenda
 	plan Plan // but for its actions until the end
 }
@@ -54,6 +57,7 @@ func newCycle(state State, policy Policy, now time.Time) *cycle {
 	c := &cycle{
 		state: state, policy: policy, now: now, plan: Plan{At: now, Memory: state.Memory},
 		stuck: Stuck(state.Farm, policy.HoldLimit, now), dummies: planDummies(state, policy, now),
+		holdsFixed: policy.HoldsFixed(state.Abilities),
 	}
 	c.state.Farm = c.dummies.Farm
 	c.plan.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)

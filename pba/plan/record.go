@@ -166,12 +166,7 @@ func (b *books) addToFarm(j *job, f *FarmStatus) {
 	if j.State != backends.Running && j.State != backends.Suspended {
 		return
 	}
-	on := 0
-	for _, p := range j.Hosts {
-		if b.byName[p.Host] != nil {
-			on += p.Slots
-		}
-	}
+	on := b.managedSlots(j)
 	switch {
 	case j.State == backends.Suspended:
 		f.Suspended += on
@@ -184,7 +179,7 @@ func (b *books) addToFarm(j *job, f *FarmStatus) {
 		if j.spared == "" {
 			f.TakeBack += on
 		}
-		if j.managed && (j.NoRequeue && j.preempt == backends.PreemptRequeue || j.Interactive || j.Exclusive) {
+		if j.fixed {
 			f.Unpreemptable += on
 		}
 	}

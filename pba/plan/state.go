@@ -44,6 +44,7 @@ type Policy struct {
 	Headroom             float64 // factor of R12, 1.5; 0 turns next in line off
 	MaxRequeues          int
 	UnpreemptableShare   float64 // 0…1 of the farm's slots
+	HoldFixed            bool    // jobs that can't be preempted wait beyond that share (see HoldsFixed)
 	MaxVictims           int     // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
 	MaxVictimsPerProject int     // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
@@ -312,6 +313,7 @@ type FarmStatus struct {
 	TakeBack      int  // could be preempted now
 	Unmet         int  // of guarantees, with jobs waiting for them
 	Unpreemptable int  // held by normal jobs that can't be preempted
+	FixedShare    int  // slots that they may hold
 	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs where the queue does not count them (R22)
 }
 

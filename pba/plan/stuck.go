@@ -18,7 +18,7 @@ func Stuck(farm *backends.Snapshot, holdLimit time.Duration, now time.Time) []ba
 	var stuck []backends.ID
 	latest := now.Add(holdLimit + overdueHold)
 	for i := range farm.Jobs {
-		if j := &farm.Jobs[i]; j.HeldUntil.After(latest) && !j.State.Ended() {
+		if j := &farm.Jobs[i]; j.HeldUntil.After(latest) && j.HeldUntil.After(j.BeginTime) && !j.State.Ended() {
 			stuck = append(stuck, j.ID)
 		}
 	}

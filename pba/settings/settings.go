@@ -92,7 +92,7 @@ type Excess string
 
 // What becomes of them.
 const (
-	Wait Excess = "wait" // they don't start, where the queue can count them; else Pass
+	Wait Excess = "wait" // they don't start: the queue counts them, or the engine holds them
 	Pass Excess = "pass" // they start; once the share is held, the filter lowers further ones
 )
 
@@ -217,6 +217,7 @@ func (c Config) Policy() plan.Policy {
 		Headroom:             c.Headroom,
 		MaxRequeues:          c.MaxRequeues,
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
+		HoldFixed:            c.Unpreemptable.OnExcess == Wait,
 		MaxVictims:           c.MaxVictims,
 		MaxVictimsPerProject: c.MaxVictimsPerProject,
 	}

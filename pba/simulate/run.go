@@ -417,7 +417,7 @@ func (f *filter) update(d *driver, allocations []plan.Allocation, s ledger.Stand
 			return err
 		}
 	}
-	if !changed && f.standing.LowerUnpreemptable == s.LowerUnpreemptable && maps.Equal(f.standing.Below, s.Below) {
+	if !changed && f.standing.LowerUnpreemptable == s.LowerUnpreemptable && f.standing.FixedShare == s.FixedShare && maps.Equal(f.standing.Below, s.Below) {
 		return nil
 	}
 	f.standing = s.Standing

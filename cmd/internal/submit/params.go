@@ -156,14 +156,22 @@ func applyChanges(s backends.Spec, params, changes esub.Params) (_ backends.Spec
 	return s, ignored
 }
 
-// holdBegin takes the begin time that the filter holds a heavy job by for the engine's
-// hold, which it is: the job's owner gave none.
+// holdBegin takes the begin time that the filter holds a job by for the engine's hold, which
+// it is. The job's owner gave none, or the one that the tag repeats.
 func holdBegin(s *backends.Spec, params esub.Params) {
-	_, owners := params.Get("LSB_SUB_BEGIN_TIME")
 	tag, _, err := backends.ParseTag(s.Description)
-	if !owners && err == nil && tag.Held != 0 && tag.Held == beginTime(s) {
-		s.HeldUntil, s.BeginTime = s.BeginTime, time.Time{}
+	if err != nil || tag.Held == 0 || tag.Held != beginTime(s) {
+		return
 	}
+	var owners time.Time
+	if begin, given := params.Get("LSB_SUB_BEGIN_TIME"); given {
+		n, err := strconv.ParseInt(begin, 10, 64)
+		if err != nil || n != tag.Begin {
+			return
+		}
+		owners = time.Unix(n, 0)
+	}
+	s.HeldUntil, s.BeginTime = s.BeginTime, owners
 }
 
 // withVariable gives an environment with one variable set; env itself stays.

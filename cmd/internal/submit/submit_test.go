@@ -360,10 +360,10 @@ func TestBuiltInFilterMatchesEsub(t *testing.T) {
 	}
 }
 
-// R29: a begin time that the filter holds a job by is the engine's hold; one that its
+// R22, R29: a begin time that the filter holds a job by is the engine's hold; one that its
 // owner gave stays the owner's.
-func TestHeavyJobsAreHeld(t *testing.T) {
-	later := time.Unix(1795219140, 0)
+func TestBeginTimeOfTheFilterIsItsHold(t *testing.T) {
+	later, sooner := time.Unix(1795219140, 0), time.Unix(1795215600, 0)
 	held := `LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140; text"\n`
 	for name, c := range map[string]struct {
 		modify      string
@@ -372,6 +372,9 @@ func TestHeavyJobsAreHeld(t *testing.T) {
 	}{
 		"by the filter":              {held, backends.Spec{Description: "text"}, later, time.Time{}},
 		"by its owner":               {held, backends.Spec{BeginTime: later}, time.Time{}, later},
+		"by both":                    {`LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140;fixed=1;begin=1795215600;"\n`, backends.Spec{BeginTime: sooner}, later, sooner},
+		"by both, at one time":       {`LSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140;fixed=1;begin=1795219140;"\n`, backends.Spec{BeginTime: later}, later, later},
+		"by another begin time":      {`LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140;fixed=1;begin=7;"\n`, backends.Spec{BeginTime: sooner}, time.Time{}, later},
 		"by another filter":          {`LSB_SUB_BEGIN_TIME=1795219140\n`, backends.Spec{}, time.Time{}, later},
 		"by a filter that names one": {`LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=5;"\n`, backends.Spec{}, time.Time{}, later},
 		"by nobody":                  {``, backends.Spec{Description: "allotment:1;held=5;"}, time.Time{}, time.Time{}},
