@@ -19,7 +19,7 @@
 #                                 has an association with the account root
 #   JOB_SUBMIT_LUA=FILE           the site's submit hook; files that it reads are
 #                                 not copied
-#   REQUEUE_DELAY=120             seconds until a requeued job may start again
+#   REQUEUE_DELAY=SECONDS         until a requeued job may start again; 120, Slurm's own
 #   SLURM_EXTRA=FILE              more lines for slurm.conf
 set -euo pipefail
 umask 022
@@ -179,7 +179,7 @@ SlurmctldPort=$port
 SlurmUser=slurm
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$run/munge.sock,cred_expire=${REQUEUE_DELAY:-120}
+AuthInfo=socket=$run/munge.sock${REQUEUE_DELAY:+,cred_expire=$REQUEUE_DELAY}
 CredType=cred/munge
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n

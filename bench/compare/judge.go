@@ -75,8 +75,22 @@ func parse(text string) ([]*accounted, error) {
 	}
 	for _, a := range all {
 		slices.SortStableFunc(a.runs, func(a, b run) int { return int(a.start - b.start) })
+		a.runs = joined(a.runs)
 	}
 	return all, nil
+}
+
+// joined returns a job's runs with the parts of each as one. An update of a job's nodes just
+// as it starts is a change of its size to slurmctld, and a new record (22.05).
+func joined(parts []run) (runs []run) {
+	for i, r := range parts {
+		if i > 0 && parts[i-1].state == "RESIZING" {
+			r.start = runs[len(runs)-1].start
+			runs = runs[:len(runs)-1]
+		}
+		runs = append(runs, r)
+	}
+	return runs
 }
 
 // ended reports whether sacct has so many jobs, and the end of each run. Slurm's accounting

@@ -42,6 +42,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"as recorded", "", "", want()},
 		{"requeued by scontrol", "PREEMPTED", "REQUEUED", want()},
+		{"resized", "28|guaranteed-21.6-11.0|1795573224|1795573225|1795573236|", "28|guaranteed-21.6-11.0|1795573224|1795573225|1795573227|RESIZING\n28|guaranteed-21.6-11.0|1795573224|1795573227|1795573236|", want()},
 		{"failed", "1795573213|COMPLETED", "1795573213|FAILED", failed},
 		{"late submission", "1795573203|1795573203|1795573229", "1795573205|1795573205|1795573229", late},
 		{"slow start", "1795573225|1795573236", "1795573237|1795573248", slow},

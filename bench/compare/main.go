@@ -84,7 +84,13 @@ func compare(ctx context.Context, o options) (err error) {
 	if len(doubts) > 0 {
 		return errors.New(o.page + " was not written")
 	}
-	return page.Replace(o.page, "make compare-slurm", func(out io.Writer) error { return writeTables(out, results) })
+	if err := page.Replace(o.page, "make compare-slurm", func(out io.Writer) error { return writeTables(out, results) }); err != nil {
+		return err
+	}
+	if wrong := untrue(results); len(wrong) > 0 {
+		return fmt.Errorf("%s is written, but its text says otherwise than the tables: correct it there and in bench/compare/facts.go: %s", o.page, strings.Join(wrong, "; "))
+	}
+	return nil
 }
 
 // cells returns the runs in the order in which they start: those with the same jobs side by side.

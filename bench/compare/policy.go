@@ -26,8 +26,7 @@ type policy struct {
 
 // engine describes Allotment's.
 type engine struct {
-	more  string     // keys of the section pba of its config file, besides the scaled times
-	setUp [][]string // arguments of pba
+	more string // keys of the section pba of its config file, besides the scaled times
 }
 
 // policies returns the rows in their order.
@@ -135,7 +134,7 @@ func (p *policy) prepare(ctx context.Context, f *farm.Farm) error {
 		{"project", "add", others, "--group", group},
 		{"alloc", "set", ours, fmt.Sprint(guarantee), "--weeks", "2"}, // should Monday come meanwhile
 	}
-	for _, line := range append(lines, p.engine.setUp...) {
+	for _, line := range lines {
 		if _, err := f.Run(ctx, "pba", line...); err != nil {
 			return err
 		}

@@ -121,7 +121,7 @@ func (c cell) run(ctx context.Context, o options) (err error) {
 
 // startEngine starts pba rebalance. stop reports whether it ran until then.
 func startEngine(ctx context.Context, f *farm.Farm) (stop func() error, err error) {
-	engine, err := f.Rebalance(ctx, cycle, window+patience)
+	engine, err := f.Rebalance(ctx, cycle, 0) // as a site's service
 	if err != nil {
 		return nil, err
 	}

@@ -50,10 +50,15 @@ type Rebalance struct {
 // maxReports is how many reports may wait to be read: no demo has more cycles.
 const maxReports = 10000
 
-// Rebalance starts `pba rebalance --every … --for …`.
+// Rebalance starts `pba rebalance --every … --for …`; without a time to run for it is a
+// service, which ends with the context.
 func (f *Farm) Rebalance(ctx context.Context, every, runFor time.Duration) (*Rebalance, error) {
 	ctx, stop := context.WithCancel(ctx)
-	cmd := f.Background(ctx, "pba", "rebalance", "--every", every.String(), "--for", runFor.String(), "--json")
+	argv := []string{"rebalance", "--every", every.String(), "--json"}
+	if runFor > 0 {
+		argv = append(argv, "--for", runFor.String())
+	}
+	cmd := f.Background(ctx, "pba", argv...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
