@@ -1,9 +1,11 @@
 package backends
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -87,6 +89,26 @@ type Spec struct {
 	Exclusive   bool          `json:",omitzero"`
 	After       string        `json:",omitzero"` // a dependency in LSF's grammar
 	Array       *Array        `json:",omitzero"`
+}
+
+// Equal reports whether two Specs are the same. Times must be in the same location.
+func (s *Spec) Equal(o *Spec) bool {
+	return s.Name == o.Name && s.Project == o.Project && s.Queue == o.Queue && s.Description == o.Description &&
+		s.Priority == o.Priority && s.Slots == o.Slots && s.Memory == o.Memory && s.MemoryLimit == o.MemoryLimit && s.OneHost == o.OneHost &&
+		slices.Equal(s.Hosts, o.Hosts) && slices.Equal(s.Needs, o.Needs) && slices.Equal(s.Features, o.Features) &&
+		slices.Equal(s.Command, o.Command) && (s.Script == nil) == (o.Script == nil) && bytes.Equal(s.Script, o.Script) &&
+		s.Dir == o.Dir && slices.Equal(s.Env, o.Env) && s.Umask == o.Umask &&
+		s.Stdin == o.Stdin && s.Stdout == o.Stdout && s.Stderr == o.Stderr && s.Truncate == o.Truncate &&
+		s.RunLimit == o.RunLimit && s.BeginTime == o.BeginTime && s.HeldUntil == o.HeldUntil && s.Hold == o.Hold &&
+		s.NoRequeue == o.NoRequeue && s.Rerunnable == o.Rerunnable && s.Interactive == o.Interactive && s.Terminal == o.Terminal &&
+		s.Exclusive == o.Exclusive && s.After == o.After && s.Array.equal(o.Array)
+}
+
+func (a *Array) equal(o *Array) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return a.Limit == o.Limit && slices.Equal(a.Indices, o.Indices)
 }
 
 // Output is where its standard output goes: JOB.out, or JOB.INDEX.out of an array, in its

@@ -33,7 +33,11 @@ func Escape(s string) string {
 }
 
 func plain(s string) bool {
-	for _, r := range s {
+	from := 0
+	for from < len(s) && s[from] < utf8.RuneSelf {
+		from++
+	}
+	for _, r := range s[from:] {
 		if r == utf8.RuneError || r >= escapes {
 			return false // U+FFFD itself passes through Escape unchanged
 		}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -76,5 +77,51 @@ func TestMapTextsReachesEveryText(t *testing.T) {
 func TestMapTextsOfAnEmptyListOfHosts(t *testing.T) {
 	if got := (Change{Hosts: new([]string)}).MapTexts(strings.ToUpper); *got.Hosts == nil {
 		t.Error("any host became no change")
+	}
+}
+
+// Specs that differ in any one field are not equal.
+func TestSpecEqual(t *testing.T) {
+	of := reflect.TypeFor[Spec]()
+	for i := range of.NumField() {
+		one, other := new(Spec), new(Spec)
+		setAll(reflect.ValueOf(one).Elem().Field(i))
+		setAll(reflect.ValueOf(other).Elem().Field(i))
+		if !one.Equal(other) {
+			t.Errorf("%s: the same Spec is not equal", of.Field(i).Name)
+		}
+		if one.Equal(new(Spec)) || new(Spec).Equal(one) {
+			t.Errorf("%s: makes no difference", of.Field(i).Name)
+		}
+	}
+}
+
+// setAll gives a value that is not zero to v and all in it.
+func setAll(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint32:
+		v.SetUint(1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		setAll(v.Index(0))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		setAll(v.Elem())
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(1, 0)))
+			return
+		}
+		for i := range v.NumField() {
+			setAll(v.Field(i))
+		}
+	default:
+		panic("setAll knows no " + v.Kind().String())
 	}
 }

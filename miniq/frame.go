@@ -13,6 +13,9 @@ import (
 
 // A frame is a length (4 bytes, big endian) and so many bytes of JSON.
 
+// frameHead is the size of the length, in bytes.
+const frameHead = 4
+
 // MaxFrame is the longest frame that is accepted, in bytes. Longer requests and
 // answers are split.
 const MaxFrame = 32 << 20
@@ -88,7 +91,7 @@ func decode(body []byte, v any) error {
 const firstRead = 64 << 10
 
 func readBody(r io.Reader) ([]byte, error) {
-	var head [4]byte
+	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
@@ -124,9 +127,18 @@ func noEOF(err error) error {
 
 // PeekLength returns the length of the next frame, and takes nothing of it.
 func PeekLength(r *bufio.Reader) (int, error) {
-	head, err := r.Peek(4)
+	head, err := r.Peek(frameHead)
 	if err != nil {
 		return 0, fmt.Errorf("read a message: %w", noEOF(err))
 	}
 	return length(head)
+}
+
+// HasFrame reports whether a reader holds all of the next frame: nothing is waited for.
+func HasFrame(r *bufio.Reader) bool {
+	if r.Buffered() < frameHead {
+		return false
+	}
+	n, err := PeekLength(r)
+	return err == nil && r.Buffered()-frameHead >= n
 }

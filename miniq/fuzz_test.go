@@ -22,7 +22,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		n := counter(0)
 		_ = n.UnmarshalJSON(body)
-		req, err := DecodeRequest(body)
+		req, err := DecodeRequest(body, nil)
 		if err != nil {
 			return
 		}
@@ -33,7 +33,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		if err != nil {
 			t.Skip() // a year that JSON can't write
 		}
-		back, err := ReadRequest(bytes.NewReader(again), nil)
+		back, err := ReadRequest(bytes.NewReader(again), nil, nil)
 		if err != nil {
 			t.Fatalf("%s became %s: %v", body, again, err)
 		}

@@ -1,6 +1,7 @@
 package miniq
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -21,15 +22,26 @@ const (
 // ReadRequest reads one request from an untrusted client. io.EOF means that none
 // follows. Before it decodes the request, it asks room for as many bytes as it will
 // take when decoded (estimateSize); nil: no bound.
-func ReadRequest(r io.Reader, room func(size int64) error) (*Request, error) {
-	body, err := readBody(r)
+//
+// A request that a bufio.Reader holds whole is not copied. last is nil, or what earlier
+// requests have left there.
+func ReadRequest(r io.Reader, room func(size int64) error, last *LastEnvironment) (*Request, error) {
+	body, err := []byte(nil), error(nil)
+	if b, ok := r.(*bufio.Reader); ok && HasFrame(b) {
+		n, _ := PeekLength(b)
+		all, _ := b.Peek(frameHead + n)
+		body = all[frameHead:]
+		defer func() { _, _ = b.Discard(len(all)) }()
+	} else {
+		body, err = readBody(r)
+	}
 	if err == nil && room != nil {
 		err = room(estimateSize(body))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return DecodeRequest(body)
+	return DecodeRequest(body, last)
 }
 
 // estimateSize estimates how many bytes a request takes when it is decoded and while it
@@ -40,8 +52,8 @@ func estimateSize(body []byte) int64 {
 	return int64(object*bytes.Count(body, []byte{'{'}) + element*bytes.Count(body, []byte{','}))
 }
 
-// DecodeRequest reads a request.
-func DecodeRequest(body []byte) (*Request, error) {
+// DecodeRequest reads a request. It keeps nothing of body.
+func DecodeRequest(body []byte, last *LastEnvironment) (*Request, error) {
 	body, behind, _ := bytes.Cut(body, []byte{0})
 	if n := bytes.Count(body, []byte{'{'}); n > MaxSpecs { // counts those in texts, too; checkCounts does not
 		if err := checkCounts(body); err != nil {
@@ -52,7 +64,7 @@ func DecodeRequest(body []byte) (*Request, error) {
 	if err := json.Unmarshal(body, req); err != nil {
 		return nil, fmt.Errorf("decode a message: %w", err)
 	}
-	if err := req.parseVariables(behind); err != nil {
+	if err := req.parseVariables(behind, last); err != nil {
 		return nil, err
 	}
 	if len(req.Dummies) > MaxSpecs {

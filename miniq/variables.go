@@ -1,12 +1,12 @@
 package miniq
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -49,10 +49,29 @@ func (r *Request) Frame() ([]byte, error) {
 	return appendFrame(nil, s, behind)
 }
 
+// LastEnvironment is the environment that was decoded last: most jobs have that of one
+// before, in this request or in another. Its list is shared, and must not be changed.
+type LastEnvironment struct {
+	environment atomic.Pointer[environment]
+}
+
+// environment is one on the wire, and its variables.
+type environment struct {
+	text string
+	list []string
+}
+
+// maxRemembered is how long an environment that is kept for other requests may be, in bytes.
+const maxRemembered = 64 << 10
+
 // parseVariables puts what stands behind the JSON of a request where it belongs.
-func (r *Request) parseVariables(behind []byte) error {
-	var text []byte // most jobs of a request have the environment of the one before
-	var env []string
+func (r *Request) parseVariables(behind []byte, last *LastEnvironment) error {
+	env := new(environment)
+	if last != nil {
+		if e := last.environment.Load(); e != nil {
+			env = e
+		}
+	}
 	for i := range r.Specs {
 		s := &r.Specs[i]
 		if s.Variables < 0 || s.Variables > len(behind) {
@@ -60,14 +79,18 @@ func (r *Request) parseVariables(behind []byte) error {
 		}
 		switch own := behind[:s.Variables]; {
 		case len(own) == 0:
-		case bytes.Equal(own, text):
-			s.Env = env
+		case string(own) == env.text:
+			s.Env = env.list
 		default:
-			var err error
-			if env, err = variables(own); err != nil {
+			text := string(own)
+			list, err := variables(text)
+			if err != nil {
 				return err
 			}
-			s.Env, text = env, own
+			env = &environment{text, list}
+			if s.Env = list; last != nil && len(text) <= maxRemembered {
+				last.environment.Store(env)
+			}
 		}
 		behind, s.Variables = behind[s.Variables:], 0
 	}
@@ -88,9 +111,9 @@ func appendVariables(b []byte, env []string) []byte {
 }
 
 // variables reads what appendVariables writes.
-func variables(text []byte) ([]string, error) {
-	env := make([]string, 0, bytes.Count(text, []byte{'='})+1)
-	for rest := string(text); rest != ""; {
+func variables(text string) ([]string, error) {
+	env := make([]string, 0, strings.Count(text, "=")+1)
+	for rest := text; rest != ""; {
 		head, tail, ok := strings.Cut(rest, ":")
 		n, err := strconv.ParseUint(head, 10, 31)
 		if !ok || err != nil || n == 0 || n > uint64(len(tail)) || !utf8.ValidString(tail[:n]) { // texts are escaped

@@ -27,7 +27,7 @@ func TestUnansweredSubmissionIsRepeated(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if req, err := miniq.ReadRequest(conn, nil); err == nil {
+			if req, err := miniq.ReadRequest(conn, nil, nil); err == nil {
 				keys <- req.Key
 				if n%2 == 1 {
 					_ = miniq.WriteFrame(conn, miniq.Response{Version: miniq.Version, Submitted: []miniq.Submission{{ID: backends.ID{Job: 7}}}})

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -63,13 +62,33 @@ func (n *entryChanges) submitted(e *entry, ev manager.Submit, result manager.Res
 		if s.Err != nil || i >= len(e.Bodies) || i < len(result.Again) && result.Again[i] {
 			continue
 		}
-		n.d.storeBody(ev.By.User, s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
-		whole := state.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: e.Bodies[i].join(ev.Specs[i]).MapTexts(backends.Unescape)}
-		if last := n.d.submission; last == nil || !reflect.DeepEqual(*last, whole) { // of many jobs in a row it is the same
-			n.d.submission = &whole
+		last := n.d.submission
+		again := last.is(ev.By.User, &ev.Specs[i], &e.Bodies[i])
+		if !again {
+			b := e.Bodies[i]
+			last = &lastSubmission{user: ev.By.User, spec: ev.Specs[i], body: &b}
+			n.d.submission = last
 		}
-		n.put(state.Change{ID: s.ID, Submit: n.d.submission, Event: "submitted", Detail: detail})
+		n.d.storeBody(ev.By.User, s.ID.Job, last.body, e.Seq, ev.Specs[i].Array)
+		if !again {
+			last.whole = &state.Submission{Owner: last.body.As.owner(ev.By.User), Spec: last.body.join(ev.Specs[i]).MapTexts(backends.Unescape)}
+		}
+		n.put(state.Change{ID: s.ID, Submit: last.whole, Event: "submitted", Detail: detail})
 	}
+}
+
+// lastSubmission is the job that was submitted last. Many in a row are the same, and share
+// what is kept of it.
+type lastSubmission struct {
+	user  string
+	spec  backends.Spec // without the body
+	body  *body
+	whole *state.Submission
+}
+
+// is reports whether a job is the same as the last one; nil: there is none.
+func (l *lastSubmission) is(user string, s *backends.Spec, b *body) bool {
+	return l != nil && l.user == user && l.spec.Equal(s) && l.body.equal(b)
 }
 
 func (n *entryChanges) ended(e *entry, ev manager.Ended) {
@@ -232,7 +251,7 @@ func (d *daemon) storeBody(user string, job int64, b *body, seq uint64, array *b
 	if array != nil {
 		left = len(array.Indices)
 	}
-	d.bodies[job] = &storedBody{body: *b, env: env, seq: seq, left: left}
+	d.bodies[job] = &storedBody{body: b, env: env, seq: seq, left: left}
 	d.bodyBytes += b.memory()
 	d.young = append(d.young, job)
 	for durable := d.objects.Durable(); len(d.young) > 0; d.young = d.young[1:] {
@@ -284,11 +303,9 @@ type sharedEnvironment struct {
 func (d *daemon) shareEnvironment(user string, b *body) *sharedEnvironment {
 	env := d.environments[user]
 	if env == nil || !slices.Equal(env.list, b.Env) {
+		env = &sharedEnvironment{user: user, list: make([]string, len(b.Env))} // requests share b.Env
 		for i, e := range b.Env {
-			b.Env[i] = unique.Make(e).Value()
-		}
-		env = &sharedEnvironment{user: user, list: b.Env}
-		for _, e := range b.Env {
+			env.list[i] = unique.Make(e).Value()
 			env.size += len(e) + stringHead
 		}
 		d.environments[user] = env
@@ -326,7 +343,7 @@ func (b *body) size() int {
 // bodyOf returns a job's body, from memory or from its state object.
 func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	if b := d.bodies[id.Job]; b != nil {
-		return &b.body, nil
+		return b.body, nil
 	}
 	record, err := state.Read(d.objectDir(), id)
 	if err != nil {

@@ -135,7 +135,10 @@ type daemon struct {
 	lock   *stateLock // nil: no client is served
 	socket *clientSocket
 
-	inputs chan input
+	inputs   chan input
+	contents sync.Pool // of *[]byte, for entries of the journal
+
+	lastEnvironment miniq.LastEnvironment // of a request
 
 	// What follows belongs to the loop.
 	lines        []byte // of the journal, of the last batch
@@ -146,10 +149,10 @@ type daemon struct {
 	bodies       map[int64]*storedBody         // by job number; an array's stands for its elements'
 	environments map[string]*sharedEnvironment // that of each user's last body
 	bodyBytes    int                           // bytes of bodies
-	submission   *state.Submission             // the last one
-	young        []int64                       // jobs whose bodies may not be in their state objects yet, the oldest first
-	soon         []input                       // what the loop has for itself to do next
-	unsaved      []input                       // events that could not be written yet; they can't be refused
+	submission   *lastSubmission
+	young        []int64 // jobs whose bodies may not be in their state objects yet, the oldest first
+	soon         []input // what the loop has for itself to do next
+	unsaved      []input // events that could not be written yet; they can't be refused
 	changes      uint64
 	alarm        time.Time // when the timer is due
 	timer        *time.Timer
@@ -174,10 +177,10 @@ type daemon struct {
 
 // storedBody is a body in memory, and since when it is in the journal.
 type storedBody struct {
-	body
-	env  *sharedEnvironment
-	seq  uint64
-	left int // jobs that have not ended
+	*body // shared by jobs in a row with the same
+	env   *sharedEnvironment
+	seq   uint64
+	left  int // jobs that have not ended
 }
 
 func recoverDaemon(o Options, dir string) (*daemon, error) {

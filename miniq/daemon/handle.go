@@ -146,9 +146,17 @@ func (d *daemon) ask(in input) (manager.Result, error) {
 		result manager.Result
 		err    error
 	}
+	buffer, _ := d.contents.Get().(*[]byte)
+	if buffer == nil {
+		buffer = new([]byte)
+	}
 	var err error
-	if in.content, err = in.encode(); err != nil {
+	if in.content, err = in.appendContent((*buffer)[:0]); err != nil {
 		return manager.Result{}, err
+	}
+	if cap(in.content) <= keptContent {
+		*buffer = in.content
+		defer d.contents.Put(buffer) // the loop has written it, or has ended
 	}
 	got := make(chan outcome, 1)
 	in.reply = func(r manager.Result, err error) { got <- outcome{r, err} }
@@ -165,6 +173,8 @@ func (d *daemon) ask(in input) (manager.Result, error) {
 		}
 	}
 }
+
+const keptContent = 64 << 10 // bytes of an entry whose memory another one uses
 
 // inLoop runs something in the loop and waits for it; false: there is no loop any more.
 func (d *daemon) inLoop(do func()) bool {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -68,6 +69,14 @@ func splitBody(s *backends.Spec) body {
 	return b
 }
 
+// equal reports whether two bodies are the same.
+func (b *body) equal(o *body) bool {
+	return slices.Equal(b.Command, o.Command) && (b.Script == nil) == (o.Script == nil) && bytes.Equal(b.Script, o.Script) &&
+		b.Dir == o.Dir && slices.Equal(b.Env, o.Env) && b.Umask == o.Umask &&
+		b.Stdin == o.Stdin && b.Stdout == o.Stdout && b.Stderr == o.Stderr && b.Truncate == o.Truncate && b.Terminal == o.Terminal &&
+		(b.As == nil) == (o.As == nil) && (b.As == nil || *b.As == *o.As)
+}
+
 // join puts it back.
 func (b *body) join(s backends.Spec) backends.Spec {
 	s.Command, s.Script, s.Dir, s.Env, s.Umask = b.Command, b.Script, b.Dir, b.Env, b.Umask
@@ -91,30 +100,100 @@ type journal struct {
 	ahead []byte // NUL bytes: written behind the last line where the file has to be longer
 }
 
-// content returns a line of the journal from behind the entry's number and time.
+// appendContent appends a line of the journal from behind the entry's number and time.
 // It is what json.Marshal would write; that would scan the event again, and
 // copy it.
-func (e *entry) content() ([]byte, error) {
-	b := make([]byte, 0, len(e.Event)+contentRoom)
-	b = append(append(b, `,"e":`...), e.Event...)
-	for _, part := range []struct {
-		name  string
-		value any
-		there bool
-	}{{`,"b":`, e.Bodies, len(e.Bodies) > 0}, {`,"x":`, e.End, e.End != nil}} {
-		if !part.there {
-			continue
+func (e *entry) appendContent(to []byte) ([]byte, error) {
+	to = append(append(to, `,"e":`...), e.Event...)
+	var err error
+	for i := range e.Bodies {
+		separator := ","
+		if i == 0 {
+			separator = `,"b":[`
 		}
-		text, err := json.Marshal(part.value)
-		if err != nil {
-			return nil, fmt.Errorf("encode an event: %w", err)
+		if to, err = e.Bodies[i].appendTo(append(to, separator...)); err != nil {
+			return nil, err
 		}
-		b = append(append(b, part.name...), text...)
 	}
-	return append(b, '}'), nil
+	if len(e.Bodies) > 0 {
+		to = append(to, ']')
+	}
+	if e.End != nil {
+		if to, err = appendJSON(append(to, `,"x":`...), e.End); err != nil {
+			return nil, err
+		}
+	}
+	return append(to, '}'), nil
 }
 
-const contentRoom = 2 << 10 // bytes of a body, mostly
+// appendTo appends the body as json.Marshal writes it. That takes several times as long for
+// dozens of variables.
+func (b *body) appendTo(to []byte) ([]byte, error) {
+	from := len(to)
+	texts := func(name string, list []string) {
+		if len(list) == 0 {
+			return
+		}
+		to = append(append(to, name...), '[')
+		for i, text := range list {
+			if i > 0 {
+				to = append(to, ',')
+			}
+			to = appendText(to, text)
+		}
+		to = append(to, ']')
+	}
+	text := func(name, value string) {
+		if value != "" {
+			to = appendText(append(to, name...), value)
+		}
+	}
+	texts(`,"c":`, b.Command)
+	if len(b.Script) > 0 {
+		to = append(base64.StdEncoding.AppendEncode(append(to, `,"s":"`...), b.Script), '"')
+	}
+	text(`,"d":`, b.Dir)
+	texts(`,"v":`, b.Env)
+	if b.Umask != 0 {
+		to = strconv.AppendUint(append(to, `,"m":`...), uint64(b.Umask), 10)
+	}
+	text(`,"i":`, b.Stdin)
+	text(`,"o":`, b.Stdout)
+	text(`,"r":`, b.Stderr)
+	var err error
+	if b.Truncate != (backends.Truncate{}) {
+		to, err = appendJSON(append(to, `,"z":`...), b.Truncate)
+	}
+	text(`,"w":`, b.Terminal)
+	if b.As != nil && err == nil {
+		to, err = appendJSON(append(to, `,"u":`...), b.As)
+	}
+	if len(to) == from {
+		return append(to, "{}"...), err
+	}
+	to[from] = '{' // instead of a comma
+	return append(to, '}'), err
+}
+
+// appendText appends a text as json.Marshal writes it.
+func appendText(to []byte, text string) []byte {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			quoted, _ := json.Marshal(text) // no text is an error
+			return append(to, quoted...)
+		}
+	}
+	return append(append(append(to, '"'), text...), '"')
+}
+
+func appendJSON(to []byte, value any) ([]byte, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode an event: %w", err)
+	}
+	return append(to, text...), nil
+}
 
 // appendLine appends a line of the journal.
 func appendLine(b []byte, seq uint64, at int64, content []byte) []byte {

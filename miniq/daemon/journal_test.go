@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,10 @@ func TestLineIsJSON(t *testing.T) {
 	}
 	for _, e := range []entry{
 		{Seq: 1, At: time.Now().UnixNano(), Event: submit, Bodies: []body{{Command: []string{"<", "\x00"}, Script: []byte("x")}, {}}},
+		{Event: submit, Bodies: []body{{
+			Command: []string{"a", "", "ü"}, Script: []byte{0, 0xff, 3, 4}, Dir: "/d\x7f", Env: []string{"A=1", `B="`, "C=\\", "D=\t"}, Umask: 0o777,
+			Stdin: "i", Stdout: "o", Stderr: "r", Truncate: backends.Truncate{Stderr: true}, Terminal: "t", As: &runAs{UID: 7, Limits: "<"},
+		}}},
 		{Seq: 1<<64 - 1, At: -1, Event: json.RawMessage(`{"tick":{}}`)},
 		{Event: json.RawMessage(`{}`), Bodies: []body{}, End: &keeper.End{Code: 3, At: time.Now(), Text: "&"}},
 	} {
@@ -41,6 +46,25 @@ func TestLineIsJSON(t *testing.T) {
 		if read, err := parseLine(line[len("before\n") : len(line)-1]); err != nil || read.Seq != e.Seq {
 			t.Errorf("%s: %v", line, err)
 		}
+	}
+}
+
+// Bodies that differ in any one field are not equal.
+func TestBodyEqual(t *testing.T) {
+	for name, b := range map[string]body{
+		"Command": {Command: []string{"x"}}, "Script": {Script: []byte("x")}, "empty script": {Script: []byte{}}, "Dir": {Dir: "x"}, "Env": {Env: []string{"x"}}, "Umask": {Umask: 1},
+		"Stdin": {Stdin: "x"}, "Stdout": {Stdout: "x"}, "Stderr": {Stderr: "x"}, "Truncate": {Truncate: backends.Truncate{Stdout: true}}, "Terminal": {Terminal: "x"},
+		"As": {As: &runAs{UID: 1}}, "root": {As: &runAs{}},
+	} {
+		if again := b; !b.equal(&again) {
+			t.Errorf("%s: the same body is not equal", name)
+		}
+		if b.equal(&body{}) || (&body{}).equal(&b) {
+			t.Errorf("%s: makes no difference", name)
+		}
+	}
+	if n := reflect.TypeFor[body]().NumField(); n != 11 {
+		t.Errorf("a body has %d fields: this test has 11", n)
 	}
 }
 
@@ -144,7 +168,7 @@ func TestRoomAhead(t *testing.T) {
 
 // appendEntry appends an entry as a line of the journal.
 func appendEntry(b []byte, e *entry) ([]byte, error) {
-	content, err := e.content()
+	content, err := e.appendContent(nil)
 	if err != nil {
 		return b, err
 	}

@@ -104,13 +104,13 @@ func (d *daemon) process(batch []input) {
 	d.shorten()
 }
 
-// encode returns the content of the event's line in the journal.
-func (in *input) encode() ([]byte, error) {
+// appendContent appends the content of the event's line in the journal.
+func (in *input) appendContent(to []byte) ([]byte, error) {
 	event, err := manager.EncodeEvent(in.event)
 	if err != nil {
 		return nil, err
 	}
-	return (&entry{Event: event, Bodies: in.bodies, End: in.end}).content()
+	return (&entry{Event: event, Bodies: in.bodies, End: in.end}).appendContent(to)
 }
 
 // stepThrough writes the events of a batch with one sync, then applies them in order.
@@ -130,7 +130,7 @@ func (d *daemon) stepThrough(batch []input) {
 		}
 		content, err := work[i].content, error(nil)
 		if content == nil {
-			content, err = work[i].encode()
+			content, err = work[i].appendContent(nil)
 		}
 		if err != nil {
 			d.refuse(&work[i], err)

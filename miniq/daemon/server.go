@@ -82,7 +82,7 @@ func (d *daemon) serveClient(c *connection) {
 
 // serveOne reads a request and answers it. An error means that the client is lost.
 func (d *daemon) serveOne(c *connection) error {
-	all := c.hasAll()
+	all := miniq.HasFrame(c.in) // as of nearly every request: no deadline has to be set
 	if !all {
 		_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
 	}
@@ -99,7 +99,7 @@ func (d *daemon) serveOne(c *connection) error {
 	var req *miniq.Request
 	if err == nil {
 		var release func()
-		req, release, err = d.decode(c)
+		req, release, err = d.decode(c, all)
 		defer release()
 	}
 	if err != nil {
@@ -118,22 +118,15 @@ func (d *daemon) serveOne(c *connection) error {
 	return d.handle(c, req)
 }
 
-// hasAll reports whether all of the next request has been read, as of nearly every one:
-// then nothing is waited for, and no deadline has to be set.
-func (c *connection) hasAll() bool {
-	const head = 4
-	if c.in.Buffered() < head {
-		return false
-	}
-	n, err := miniq.PeekLength(c.in)
-	return err == nil && c.in.Buffered()-head >= n
-}
-
 // decode reads a request, and holds room for its decoded size until release is
-// called.
-func (d *daemon) decode(c *connection) (req *miniq.Request, release func(), err error) {
+// called. all says that it has been read.
+func (d *daemon) decode(c *connection, all bool) (req *miniq.Request, release func(), err error) {
 	release = func() {}
-	req, err = miniq.ReadRequest(c.pace.reader(c.in), func(size int64) error {
+	in := io.Reader(c.in)
+	if !all {
+		in = c.pace.reader(c.in)
+	}
+	req, err = miniq.ReadRequest(in, func(size int64) error {
 		c.pace.stop()
 		if size <= largeRequest {
 			return nil
@@ -144,7 +137,7 @@ func (d *daemon) decode(c *connection) (req *miniq.Request, release func(), err 
 		}
 		release = sync.OnceFunc(func() { d.decoded.release(h) })
 		return nil
-	})
+	}, &d.lastEnvironment)
 	c.pace.stop()
 	if err == nil && req.Op == miniq.OpWait { // which may last, and has room of its own
 		release()

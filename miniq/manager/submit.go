@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"time"
 
@@ -90,7 +89,7 @@ func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *w
 		if j == nil || !shares(spec) {
 			break
 		}
-		if w := j.work; j.user == user && shares(w.spec) && reflect.DeepEqual(w.spec, spec) {
+		if w := j.work; j.user == user && shares(w.spec) && w.spec.Equal(spec) {
 			return w
 		}
 		j = j.prev
