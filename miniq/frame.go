@@ -56,7 +56,7 @@ func frameOf(b, body, behind []byte) ([]byte, error) {
 	if n > MaxFrame {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	b = binary.BigEndian.AppendUint32(slices.Grow(b, frameHead+n), uint32(n))
 	return append(append(b, body...), behind...), nil
 }
 

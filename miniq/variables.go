@@ -36,7 +36,11 @@ func (r *Request) Frame() ([]byte, error) {
 	if r.Op != OpSubmit {
 		return AppendFrame(nil, r)
 	}
-	specs, behind := slices.Clone(r.Specs), []byte{0}
+	size := 1
+	for i := range r.Specs {
+		size += variablesSize(r.Specs[i].Env)
+	}
+	specs, behind := slices.Clone(r.Specs), make([]byte, 1, size)
 	for i := range specs {
 		before := len(behind)
 		behind = appendVariables(behind, specs[i].Env)
@@ -101,6 +105,16 @@ func (r *Request) parseVariables(behind []byte, last *LastEnvironment) error {
 }
 
 var errVariables = errors.New("the environments behind the request's JSON are malformed")
+
+// variablesSize is the most that appendVariables appends for texts of usual length, in bytes.
+func variablesSize(env []string) int {
+	const head = len("9999:")
+	n := head * len(env)
+	for _, e := range env {
+		n += len(e)
+	}
+	return n
+}
 
 func appendVariables(b []byte, env []string) []byte {
 	for _, e := range env {
