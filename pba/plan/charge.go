@@ -58,7 +58,8 @@ type books struct {
 
 // charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
 //
-//  1. running jobs that had a charge, by start (a resumed job: of its resume), then ID
+//  1. running jobs that had a charge, by start (a resumed job: of its resume), then ID; one
+//     that started elsewhere than on its pool's hosts had none
 //  2. pending jobs that entered the allocation, by when they did, then FIFO
 //  3. running jobs without a charge and heads, by start and by when they became
 //     head: what starts after a head is charged after it; each into what room is left
@@ -70,7 +71,7 @@ func charge(f *farm) *books {
 			continue
 		}
 		switch {
-		case j.State == backends.Running && j.mem.Pool != 0:
+		case j.State == backends.Running && j.mem.Pool != 0 && !f.strayed(j):
 			charged = append(charged, j)
 		case j.State == backends.Running:
 			later = append(later, j)
@@ -109,6 +110,16 @@ func charge(f *farm) *books {
 	b.findVictims() // the hosts of a suspended job may come free by them: see canUseRoom
 	f.assignRest(rest)
 	return b
+}
+
+// strayed reports whether a job held room in a pool, and started on hosts that are not the
+// pool's: the queue is not bound to these. It must not take the room of others elsewhere.
+func (f *farm) strayed(j *job) bool {
+	if f.rest == nil {
+		return false
+	}
+	at := slices.IndexFunc(f.pools, func(p *pool) bool { return p.ID == j.mem.Pool })
+	return at >= 0 && !f.on(f.pools[at], j.Hosts)
 }
 
 // byStart orders running jobs by their start, then ID.

@@ -203,3 +203,23 @@ func TestUnmetGuaranteesAreCountedByHostSet(t *testing.T) { // R9, R24
 		t.Errorf("the hosts in no set: %+v", rest)
 	}
 }
+
+// A job of a pool that started on hosts that are not the pool's does not take the room of a job
+// that entered another pool before.
+func TestStrayedJobTakesNoRoomOfOthers(t *testing.T) { // R9
+	s := newScene(t, 2, 1).hostSet("gpu", "n2").poolOn("gpu", "chipA", 1).pool("chipA", 1)
+	s.job("bob", "", "n2", time.Hour)
+	s.job("bob", "", "n1", time.Hour)
+	entered := s.job("ann", "chipA", "", 0, suits("n1"))
+	stray := s.job("ann", "chipA", "", 0)
+	s.rank(s.cycle())
+	if p := s.cycle(); poolOf(p, entered) != 2 || poolOf(p, stray) != 1 {
+		t.Fatalf("they hold room in %d and %d", poolOf(p, entered), poolOf(p, stray))
+	}
+	s.state.Farm.Hosts[0].Slots = 2
+	j := s.at(stray)
+	j.State, j.Started, j.Hosts = backends.Running, s.now, []backends.Placement{{Host: "n1", Slots: 1}}
+	if p := s.cycle(); poolOf(p, entered) != 2 || poolOf(p, stray) != 0 {
+		t.Errorf("they are in %d and %d", poolOf(p, entered), poolOf(p, stray))
+	}
+}

@@ -57,18 +57,14 @@ func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 }
 
 // raiseStage returns the stage in which the beneficiary's priority is raised: before its
-// victims' acts; if it needs free slots as well, before jobs that reserve them are lowered.
-// If it needs none it is not raised so early: it could start in slots nominated for others.
+// victims' acts; if it needs free slots as well, before jobs that could start in these are
+// lowered or released. If it needs none it is not raised so early: it could start in slots
+// nominated for others.
 func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	if r.Need >= b.Slots {
 		return stagePreempt
 	}
-	for _, j := range s.lowered {
-		if onAny(r.Hosts, j.mem.Reserved) {
-			return stageReserve
-		}
-	}
-	return stagePreempt
+	return stageReserve
 }
 
 // reserveFor reserves a reclaim's hosts for its beneficiary, for as long as the

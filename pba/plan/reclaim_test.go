@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -466,4 +467,32 @@ func equal[T comparable](a, b []T) bool {
 		}
 	}
 	return true
+}
+
+// A victim that is released could start in the free slots that a new reclaim counts on: they
+// are reserved first.
+func TestFreeSlotsAreReservedBeforeVictimsAreReleased(t *testing.T) { // R19
+	s := newScene(t, 1, 2).pool("chipA", 2)
+	s.state.Abilities.Start = nil
+	s.job("bob", "", "n1", time.Hour)
+	held := s.job("bob", "", "", time.Hour, func(j *backends.Job) {
+		j.Mark, j.Wait, j.HeldUntil = "r1", backends.WaitTime, noon.Add(time.Hour)
+	})
+	wide := s.job("ann", "chipA", "", 0, slots(2))
+	s.state.Memory.NextID = 2
+	var p Plan
+	for range 4 {
+		s.state.Memory.Reclaims = []Reclaim{{ID: 1, Phase: HandedOver, Planned: s.now, Ended: s.now, Victims: []Victim{{ID: held, User: "bob", Slots: 1, Fate: Taken}}}}
+		p = s.cycle()
+		s.rank(p)
+	}
+	if preempted(p) != "requeue 1" {
+		t.Fatalf("preempted %q", preempted(p))
+	}
+	at := func(verb Verb, id backends.ID) int {
+		return slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == verb && a.Job == id })
+	}
+	if reserve, release := at(Reserve, wide), at(Release, held); reserve < 0 || release < 0 || reserve > release {
+		t.Errorf("reserved by action %d, released by action %d", reserve, release)
+	}
 }

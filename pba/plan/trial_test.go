@@ -287,3 +287,23 @@ func TestTrialLeavesNothingToOthers(t *testing.T) {
 		}
 	}
 }
+
+// What a trial's victims would leave beyond the need is not free: none of them may ever go.
+func TestWhatATrialWouldLeaveIsNotFree(t *testing.T) { // R32
+	s := newScene(t, 1, 2).pool("chipA", 2)
+	s.state.Abilities.Considers = true
+	s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+	s.job("bob", "", "n1*2", time.Hour)
+	first, second := s.job("ann", "chipA", "", 0), s.job("ann", "chipA", "", 0)
+	var p Plan
+	for range 4 { // the queue does not consider the first one
+		p = s.cycle()
+		s.apply(p)
+	}
+	if len(s.at(first).Pinned) == 0 || preempted(p) != "" {
+		t.Fatalf("pinned to %v, preempted %q", s.at(first).Pinned, preempted(p))
+	}
+	if why := skipped(p, second); !strings.Contains(why, "can't be met in full") {
+		t.Errorf("the second job: %q", why)
+	}
+}
