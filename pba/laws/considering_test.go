@@ -10,7 +10,8 @@ import (
 )
 
 // considering is a queue that says when it considered a job, as Slurm does, and refuses
-// some on hosts that suit them by all that the plan knows.
+// some on hosts that suit them by all that the plan knows; unless it never considers jobs. Of
+// some jobs it does not understand all.
 type considering struct {
 	*simulate.World
 	d *drive
@@ -26,7 +27,10 @@ func (q considering) Snapshot(ctx context.Context, endedSince time.Time) (*backe
 	}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
-		if j.State != backends.Pending {
+		if q.d.odd[j.ID] {
+			j.Unserved = "--odd"
+		}
+		if j.State != backends.Pending || q.d.Considers == considersNever {
 			continue
 		}
 		j.Considered = s.At
@@ -42,6 +46,9 @@ func (q considering) Snapshot(ctx context.Context, endedSince time.Time) (*backe
 
 func (q considering) Abilities() backends.Abilities {
 	able := q.World.Abilities()
+	if q.d.Considers == considersNever {
+		return able
+	}
 	able.Considers = true
 	pin := able.Pin
 	able.Pin = func(ctx context.Context, pins []backends.Pin) backends.Errors {
@@ -90,7 +97,7 @@ func (g *judge) lawLook() {
 		case !sameHosts(b.Pinned, hostsOf(r.Hosts)):
 			g.d.breach(lawLook, "reclaim %d preempts jobs on %v for job %v, which is pinned to %v", r.ID, r.Hosts, b.ID, b.Pinned)
 		case b.Considered.After(at):
-		case b.OneHost && len(b.Asked) == 0 && !b.Exclusive && now.Sub(at) >= 2*cycle:
+		case b.OneHost && len(b.Asked) == 0 && b.Suits == nil && len(b.Needs) == 0 && !b.Exclusive && now.Sub(at) >= 2*cycle:
 		default:
 			g.d.breach(lawLook, "reclaim %d preempts jobs for job %v, pinned at %v and considered last at %v", r.ID, b.ID, sinceStart(at), sinceStart(b.Considered))
 		}

@@ -38,6 +38,14 @@ const (
 	lawStray
 	lawGiveWay
 	lawUnit
+	lawOdd
+	lawThrottle
+	lawPlace
+	lawForm
+	lawAlone
+	lawSpared
+	lawUnits
+	lawUseless
 	crash // in no document: nothing panics
 	laws
 )
@@ -59,6 +67,14 @@ const (
 	tried
 	limited
 	hurried
+	metNeeds
+	metSuits
+	metAlone
+	metForm
+	metThrottle
+	metOdd
+	metOutage
+	metAway
 	shares
 )
 
@@ -69,6 +85,8 @@ func (s share) String() string {
 		"preempted for a job that the queue had considered",
 		"charged a job on a host set",
 		"preempted before the site's threshold",
+		"preempted for a job that needs a resource", "preempted for a job that some hosts suit", "emptied a host for a job", "preempted for a job of some form",
+		"let elements of an array with a limit hold room", "had a job that is not understood", "had a host go while a reclaim was open", "opened a reclaim while a host was away",
 	}[s]
 }
 
@@ -96,6 +114,12 @@ type drive struct {
 	pinned    map[backends.ID]pinning // of a queue that says when it considers jobs
 	pools     map[int64]int64         // by reclaim: the pool of its beneficiary
 	raised    map[backends.ID]bool    // by their owners since the last cycle
+	odd       map[backends.ID]bool    // jobs that are not understood
+	shaken    bool                    // hosts came or went since the last cycle
+	condemned map[int64]bool          // reclaims that broke a law as they were planned
+	claims    map[string]time.Time    // by host: the last start of a job that had a priority of its owner's
+	strayed   bool                    // a job of a pool started on hosts that are not the pool's
+	shook     time.Time               // when hosts came or went last
 	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle
 	queue     []backends.Job          // pending jobs in the queue's order after the last cycle
 	story     *strings.Builder        // nil: none is written
@@ -131,6 +155,9 @@ func runStory(f farm, story *strings.Builder) (out outcome) {
 	d.finish()
 	if u.broken != "" {
 		d.breach(lawCapacity, "%s", u.broken)
+	}
+	if u.overHas != "" {
+		d.breach(lawUnits, "%s", u.overHas)
 	}
 	if u.overfull != "" {
 		d.breach(lawMemory, "%s", u.overfull)
@@ -170,6 +197,7 @@ func (d *drive) schedule() {
 			add(j.At+90, i, func(d *drive, i int) { d.world.Release(d.ctx, d.ids[i:i+1]) })
 		}
 	}
+	d.scheduleOutages()
 	slices.SortStableFunc(d.events, func(a, b happening) int { return a.at.Compare(b.at) })
 }
 
@@ -187,6 +215,10 @@ func (d *drive) submit(i int) {
 		panic(fmt.Sprintf("submit job %d: %v\n%v", i+1, err, d.farm))
 	}
 	d.ids[i] = id
+	for k := range j.Array {
+		d.odd[backends.ID{Job: id.Job, Index: k + 1}] = j.Odd
+	}
+	d.odd[id] = j.Odd
 }
 
 // advance moves the clock to a time, and does what users do until then.
@@ -201,7 +233,7 @@ func (d *drive) advance(to time.Time) {
 }
 
 func (d *drive) snapshot() *backends.Snapshot {
-	farm, err := d.world.Snapshot(d.ctx, d.ledger.Memory.EndedSince)
+	farm, err := d.engine.Backend.Snapshot(d.ctx, d.ledger.Memory.EndedSince)
 	if err != nil {
 		panic(err)
 	}
@@ -223,7 +255,7 @@ func (d *drive) cycle(c int) {
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.preempted && !putOff && !d.Heavy { // a heavy job starts by two plans: other jobs start and end in between
+		if d.preempted && !putOff && !d.Heavy && !d.strayed { // a heavy job starts by two plans: other jobs start and end in between
 			d.breach(lawStable, "plan %d at the same instant preempts again: %+v", n+1, next.Actions)
 		}
 		switch {
@@ -248,6 +280,8 @@ func (d *drive) once(c int) *plan.Plan {
 	d.write(&r)
 	if !d.Heavy {
 		d.judgeStarts(r.State.Farm)
+		d.findClaims(r.State.Farm)
+		d.findStrays(&r.State, &r.Rules.Policy)
 	}
 	g := newJudge(d, &r.State, &r.Rules.Policy, &r.Plan)
 	if d.Heavy {
@@ -255,6 +289,10 @@ func (d *drive) once(c int) *plan.Plan {
 		d.judgeHeavy(r.State.Farm, &r.Plan)
 	} else {
 		g.plan(c)
+		d.lawUseless(&r.State, &r.Plan)
+		if d.Forms && c%2 == 0 {
+			d.judgeForms(&r.State, &r.Rules.Policy, r.Plan.At)
+		}
 	}
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")

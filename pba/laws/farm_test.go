@@ -31,11 +31,17 @@ type farm struct {
 	Own         []int // by project: its own threshold; -1, or missing: the site's
 	EngineDies  bool  // after the last cycle; else it runs on until all is over
 
+	Outages              []outageCase
+	Forms                bool // see judgeForms
 	Heavy                bool // its queue does not manage memory; dummy jobs do
 	Gather, MaxGathering int  // gather_timeout; % of the farm
 }
 
-type hostCase struct{ Slots, Memory int } // GiB; 0: not managed
+type hostCase struct {
+	Slots, Memory int  // GiB; 0: not managed
+	GPUs          int  // that it has
+	Big           bool // it has the feature big
+}
 
 type poolCase struct {
 	Project, Guarantee int
@@ -58,6 +64,12 @@ type jobCase struct {
 	RunLimit             int
 	OneHost, Suspend, NoRequeue, Interactive,
 	Exclusive, Hold bool
+
+	GPUs  int  // on its host
+	Big   bool // it asks for the feature
+	Odd   bool // a part of its request is not understood
+	Array int  // elements; 0: it is none
+	Limit int  // of its array: how many may run at a time; 0: any number
 }
 
 type shrinkCase struct{ Cycle, Pool, Guarantee int }
@@ -76,6 +88,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 func (f farm) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hosts %+v\nsets %v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Sets, f.Members, f.Pools, f.Shrinks)
+	fmt.Fprintf(&b, "outages %+v, forms %v\n", f.Outages, f.Forms)
 	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v, considers %d\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies, f.Considers)
 	fmt.Fprintf(&b, "threshold %d own %v min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
 		f.Threshold, f.Own, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
@@ -102,6 +115,11 @@ func (f farm) String() string {
 			{"interactive", j.Interactive, ""},
 			{"exclusive", j.Exclusive, ""},
 			{"hold", j.Hold, ""},
+			{"gpus", j.GPUs != 0, j.GPUs},
+			{"on big", j.Big, ""},
+			{"odd", j.Odd, ""},
+			{"array of", j.Array != 0, j.Array},
+			{"limit of the array", j.Limit != 0, j.Limit},
 		} {
 			if field.set {
 				fmt.Fprint(&b, ", ", field.name, " ", field.is)
@@ -173,6 +191,7 @@ func farms() *rapid.Generator[farm] {
 		}
 		f.drawEngine(t, d, cycles)
 		f.drawSets(t, d)
+		f.drawWhere(t, d)
 		return f
 	})
 }
@@ -309,7 +328,7 @@ func (f *farm) drawEngine(t *rapid.T, d dice, cycles int) {
 	f.MinRuntime = pick("min runtime", 0, 20, 60)
 	f.HoldLimit = pick("hold limit", 60, 120, 600)
 	f.Grace = pick("grace", 0, 0, 0, 10, 90)
-	f.MaxVictims = pick("max victims", 1, 2, 20)
+	f.MaxVictims = pick("max victims", 1, 1, 1, 2, 20)
 	f.MaxPerProject = pick("max victims per project", 1, 5, 100)
 	f.MaxRequeues = pick("max requeues", 1, 3)
 	f.Headroom = float64(pick("headroom", 0, 3)) / 2
@@ -379,7 +398,7 @@ func hostName(i int) string { return fmt.Sprintf("n%02d", i+1) }
 func (f *farm) hosts() []backends.Host {
 	var hosts []backends.Host
 	for i, h := range f.Hosts {
-		hosts = append(hosts, backends.Host{Name: hostName(i), Slots: h.Slots, Memory: int64(h.Memory) * gigabyte})
+		hosts = append(hosts, h.host(i))
 	}
 	return hosts
 }
@@ -398,5 +417,6 @@ func (j *jobCase) spec() backends.Spec {
 	if j.Host >= 0 {
 		s.Hosts = []string{hostName(j.Host)}
 	}
+	j.specWhere(&s)
 	return s
 }

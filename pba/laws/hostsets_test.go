@@ -76,7 +76,7 @@ func couldRun(h backends.Host, j *backends.Job) bool {
 		slots = j.Slots
 	}
 	fits := h.Slots >= slots && (h.Memory == 0 || h.Memory >= perSlot(j)*int64(slots))
-	return fits && (len(j.Asked) == 0 || slices.Contains(j.Asked, h.Name))
+	return fits && suits(j, h.Name) && hasEnough(h, j)
 }
 
 // serving returns where the beneficiaries of open reclaims shall run.

@@ -26,6 +26,8 @@ type judge struct {
 	gone   map[backends.ID]bool // their victims
 	served map[backends.ID]bool // beneficiaries of the reclaims that are open after this plan
 	fresh  []*plan.Reclaim      // that this plan opens
+
+	hypothetical bool // nothing of the plan is done
 }
 
 func newJudge(d *drive, state *plan.State, policy *plan.Policy, p *plan.Plan) *judge {
@@ -40,10 +42,13 @@ func newJudge(d *drive, state *plan.State, policy *plan.Policy, p *plan.Plan) *j
 }
 
 func (g *judge) plan(n int) {
-	if n%4 == len(g.d.Jobs)%4 {
+	if n%4 == len(g.d.Jobs)%4 && (!g.hypothetical || n%3 == 0) {
 		g.lawSame()
 	}
 	g.lawHosts()
+	g.lawThrottle()
+	g.lawOdd()
+	g.meetOutages()
 	if len(g.acts) == 0 {
 		return
 	}
@@ -68,8 +73,14 @@ func (g *judge) plan(n int) {
 	g.lawTrigger()
 	g.lawBeyond()
 	g.lawUse()
-	g.lawLook()
-	g.lawEarly()
+	g.lawOdd()
+	g.lawPlace()
+	g.lawSpared()
+	g.meetOutages()
+	if !g.hypothetical {
+		g.lawLook()
+		g.lawEarly()
+	}
 }
 
 // excuse leaves out victims for which the plan's own books show that no pool had
@@ -159,7 +170,7 @@ func (g *judge) feasible(project string) bool {
 	for id, j := range g.jobs {
 		_, charged := g.books.charged[id]
 		before := g.state.Memory.Jobs[id]
-		if j.Project == project && (g.served[id] || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0) {
+		if j.Project == project && (g.served[id] || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0 && !g.books.strayed(j, before)) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -274,6 +285,19 @@ type offer struct {
 	memory int64
 	counts bool // its memory is managed
 	whole  int  // slots of the host
+	has    map[string]int
+}
+
+// take subtracts what a job needs of a host, or adds it.
+func (o *offer) take(needs []backends.Amount, sign int) {
+	for _, need := range needs {
+		o.has[need.Name] -= sign * need.Count
+	}
+}
+
+// lacks reports whether a job needs more of the host's resources than there are.
+func (o *offer) lacks(needs []backends.Amount) bool {
+	return slices.ContainsFunc(needs, func(need backends.Amount) bool { return o.has[need.Name] < need.Count })
 }
 
 // takes returns how many slots a job takes of a host where it has some: an exclusive one
@@ -291,7 +315,8 @@ func (g *judge) offers() map[string]*offer {
 	all := map[string]*offer{}
 	for _, h := range g.state.Farm.Hosts {
 		if h.State == backends.HostUp {
-			all[h.Name] = &offer{h.Slots, h.Memory, h.Memory > 0, h.Slots}
+			all[h.Name] = &offer{h.Slots, h.Memory, h.Memory > 0, h.Slots, map[string]int{}}
+			all[h.Name].take(h.Has, -1)
 		}
 	}
 	for _, j := range g.jobs {
@@ -310,6 +335,7 @@ func (g *judge) offers() map[string]*offer {
 					o.slots -= min(o.takes(b, p.Slots), max(o.slots, 0))
 					if b.State != backends.Suspended {
 						o.memory -= min(perSlot(b)*int64(p.Slots), max(o.memory, 0))
+						o.take(b.Needs, 1)
 					}
 				}
 			}
@@ -325,6 +351,7 @@ func addOffer(all map[string]*offer, j *backends.Job, slots int, memory int64) {
 		if o := all[p.Host]; o != nil {
 			o.slots += slots * o.takes(j, p.Slots)
 			o.memory += memory * perSlot(j) * int64(p.Slots)
+			o.take(j.Needs, int(-memory))
 		}
 	}
 }
@@ -355,9 +382,12 @@ func (g *judge) lawUse() {
 			}
 			addOffer(offers, j, 1, memory)
 		}
+		if !g.othersWait(b.ID) {
+			g.checkNeeded(r, b, offers)
+		}
 		g.checkFit(r, b, offers)
 		for _, v := range r.Victims {
-			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && !b.Exclusive && gain-g.useful(j, r, b) >= b.Slots || j != nil && g.useful(j, r, b) == 0 {
+			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && len(b.Needs) == 0 && !formed(b) && !b.Exclusive && gain-g.useful(j, r, b) >= b.Slots || j != nil && g.useful(j, r, b) == 0 {
 				g.d.breach(lawUse, "reclaim %d frees %d slots where job %v of %d may run: job %v is not needed", r.ID, gain, b.ID, b.Slots, v.ID)
 			}
 		}
@@ -369,12 +399,55 @@ func (g *judge) lawUse() {
 	}
 }
 
+// othersWait reports whether another job waits with room in a pool, for which free slots may
+// be meant.
+func (g *judge) othersWait(beneficiary backends.ID) bool {
+	for id, j := range g.jobs {
+		if m := g.p.Memory.Jobs[id]; id != beneficiary && m.Pool != 0 && j.State != backends.Running && !g.served[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// checkNeeded checks that a beneficiary would not fit where its reclaim says without any one of
+// its victims, which the offers have as gone: each one frees some of what it lacks.
+func (g *judge) checkNeeded(r *plan.Reclaim, b *backends.Job, offers map[string]*offer) {
+	for _, v := range r.Victims {
+		j := g.jobs[v.ID]
+		if j == nil {
+			continue
+		}
+		needed := false
+		for _, p := range r.Hosts {
+			o := offers[p.Host]
+			at := slices.IndexFunc(j.Hosts, func(q backends.Placement) bool { return q.Host == p.Host })
+			if o == nil || at < 0 {
+				continue
+			}
+			without := offer{o.slots - j.Hosts[at].Slots, o.memory, o.counts, o.whole, maps.Clone(o.has)}
+			if tag, _, _ := backends.ParseTag(j.Tag); tag.Preempt != backends.PreemptSuspend {
+				without.memory -= perSlot(j) * int64(j.Hosts[at].Slots)
+				without.take(j.Needs, 1)
+			}
+			memory, needs := perSlot(b)*int64(p.Slots), b.Needs
+			if b.State == backends.Suspended {
+				memory, needs = 0, nil
+			}
+			needed = needed || without.slots < o.takes(b, p.Slots) || o.counts && without.memory < memory || without.lacks(needs)
+		}
+		if !needed {
+			g.d.breach(lawUse, "reclaim %d: job %v fits on %v without the slots of job %v", r.ID, b.ID, r.Hosts, v.ID)
+		}
+	}
+}
+
 // useful returns how many of a victim's slots lie where its beneficiary may run.
 func (g *judge) useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
 	n := 0
 	for _, p := range victim.Hosts {
 		here := slices.ContainsFunc(r.Hosts, func(w backends.Placement) bool { return w.Host == p.Host })
-		if here || !b.OneHost && setOf(g.policy, p.Host) == setOf(g.policy, r.Hosts[0].Host) && (len(b.Asked) == 0 || slices.Contains(b.Asked, p.Host)) {
+		if here || !b.OneHost && setOf(g.policy, p.Host) == setOf(g.policy, r.Hosts[0].Host) && suits(b, p.Host) {
 			n += p.Slots
 		}
 	}
@@ -384,26 +457,24 @@ func (g *judge) useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) i
 // checkFit checks that a beneficiary fits where its reclaim says that it will run,
 // and takes that off the offers.
 func (g *judge) checkFit(r *plan.Reclaim, b *backends.Job, offers map[string]*offer) {
-	slots := 0
 	for _, p := range r.Hosts {
-		slots += p.Slots
 		o := offers[p.Host]
-		if o == nil || len(b.Asked) > 0 && !slices.Contains(b.Asked, p.Host) {
+		if o == nil {
+			g.condemn(r)
 			g.d.breach(lawUse, "reclaim %d: job %v can't run on %s", r.ID, b.ID, p.Host)
 			return
 		}
-		memory := perSlot(b) * int64(p.Slots)
+		memory, needs := perSlot(b)*int64(p.Slots), b.Needs
 		if b.State == backends.Suspended {
-			memory = 0
+			memory, needs = 0, nil
 		}
-		if o.slots < o.takes(b, p.Slots) || o.counts && o.memory < memory {
-			g.d.breach(lawUse, "reclaim %d: job %v of %d slots and %d bytes does not fit on %s, which will have %d slots and %d bytes", r.ID, b.ID, p.Slots, memory, p.Host, o.slots, o.memory)
+		if o.slots < p.Slots || o.counts && o.memory < memory || o.lacks(needs) { // lawAlone judges the rest of the host
+			g.condemn(r)
+			g.d.breach(lawUse, "reclaim %d: job %v of %d slots, %d bytes and %v does not fit on %s, which will have %d slots, %d bytes and %v", r.ID, b.ID, p.Slots, memory, needs, p.Host, o.slots, o.memory, o.has)
 		}
+		o.take(needs, 1)
 		o.slots -= o.takes(b, p.Slots)
 		o.memory -= memory
-	}
-	if slots != b.Slots || b.OneHost && len(r.Hosts) > 1 {
-		g.d.breach(lawUse, "reclaim %d: job %v of %d slots shall run on %v", r.ID, b.ID, b.Slots, r.Hosts)
 	}
 }
 
@@ -526,10 +597,15 @@ type shape struct {
 	memory        int64
 	one, alone    bool
 	asked, pinned string
+	suits, needs  string
 }
 
 func shapeOf(j *backends.Job) shape {
-	return shape{j.Slots, j.Memory, j.OneHost, j.Exclusive, strings.Join(j.Asked, " "), strings.Join(j.Pinned, " ")}
+	s := shape{j.Slots, j.Memory, j.OneHost, j.Exclusive, strings.Join(j.Asked, " "), strings.Join(j.Pinned, " "), "", backends.FormatAmounts(j.Needs)}
+	if j.Suits != nil {
+		s.suits = strings.Join(j.Suits.Hosts, " ")
+	}
+	return s
 }
 
 // judgeStarts checks that since the last cycle no job started before another of
@@ -542,7 +618,10 @@ func (d *drive) judgeStarts(farm *backends.Snapshot) {
 			now[jobs[i].ID] = &jobs[i]
 		}
 	}
-	defer clear(d.raised)
+	defer func() {
+		clear(d.raised)
+		d.shaken = false
+	}()
 	waits := map[shape]*backends.Job{} // the first of each shape that waits still
 	var gains *backends.Priority
 	var gainer backends.ID
@@ -555,7 +634,7 @@ func (d *drive) judgeStarts(farm *backends.Snapshot) {
 		if d.ages(farm, was, is) {
 			if gain := is.Priority - was.Priority; gains == nil {
 				gains, gainer = &gain, is.ID
-			} else if gain != *gains {
+			} else if gain != *gains && !d.shaken {
 				d.breach(lawOrder, "since the last cycle job %v gained %d and job %v gained %d: what everybody gains must change no order", gainer, *gains, is.ID, gain)
 			}
 		}

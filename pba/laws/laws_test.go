@@ -27,6 +27,30 @@ func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUs
 // R9: charges lie on the pool's hosts.
 func TestLawChargesLieOnThePoolsHosts(t *testing.T) { obeyed(t, lawHosts) }
 
+// R32: no job is preempted for one that is not understood, and it holds no room.
+func TestLawNoJobThatIsNotUnderstoodIsServed(t *testing.T) { obeyed(t, lawOdd) }
+
+// No more elements of an array hold room, or are served, than may still start.
+func TestLawArraysHoldRoomWithinTheirLimit(t *testing.T) { obeyed(t, lawThrottle) }
+
+// R32: a beneficiary is served on hosts that suit it and have what it needs.
+func TestLawBeneficiariesAreServedWhereTheyMayRun(t *testing.T) { obeyed(t, lawPlace) }
+
+// R32: a beneficiary's slots lie on its hosts as it asks for.
+func TestLawBeneficiariesAreServedInTheirForm(t *testing.T) { obeyed(t, lawForm) }
+
+// R32: an exclusive beneficiary has its hosts for itself.
+func TestLawExclusiveBeneficiariesHaveTheirHosts(t *testing.T) { obeyed(t, lawAlone) }
+
+// R16: what is spared is not preempted.
+func TestLawWhatIsSparedIsNotPreempted(t *testing.T) { obeyed(t, lawSpared) }
+
+// A host's resources are never exceeded.
+func TestLawResourcesAreNeverExceeded(t *testing.T) { obeyed(t, lawUnits) }
+
+// R32: no victim loses its slots to a job that can't use them then.
+func TestLawNoEvictionIsUseless(t *testing.T) { obeyed(t, lawUseless) }
+
 // R32: no job is preempted for one that the queue has not considered in its slots.
 func TestLawTheQueueConsidersABeneficiaryFirst(t *testing.T) { obeyed(t, lawLook) }
 
@@ -57,7 +81,10 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
-	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5})
+	checkShares(t, allFarms(), map[share]float64{
+		reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5,
+		metNeeds: 5, metSuits: 5, metAlone: 5, metForm: 5, metThrottle: 5, metOdd: 5, metOutage: 1, metAway: 5,
+	})
 }
 
 func checkShares(t *testing.T, r *result, wanted map[share]float64) {

@@ -50,7 +50,7 @@ func example(draw func() *rapid.Generator[farm], seed int) farm { return draw().
 func newDrive(f farm) *drive {
 	u := newUsage(f.hosts())
 	u.apart = f.Heavy
-	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, raised: map[backends.ID]bool{}, pinned: map[backends.ID]pinning{}, pools: map[int64]int64{}}
+	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, raised: map[backends.ID]bool{}, pinned: map[backends.ID]pinning{}, pools: map[int64]int64{}, odd: map[backends.ID]bool{}, condemned: map[int64]bool{}, claims: map[string]time.Time{}}
 	of := simulate.Config{Hosts: f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended}
 	of.Manager.AgeingInterval, of.Manager.AgeingCap, of.Manager.ReserveAfter, of.Manager.SlotsOnly = cycle, 69, 10*time.Minute, f.Heavy
 	d.world = simulate.New(of)
@@ -61,8 +61,6 @@ func newDrive(f farm) *drive {
 		},
 		Groups: func(context.Context, []string) (map[string][]string, error) { return d.groups, nil },
 	}
-	if f.Considers != considersNever {
-		d.engine.Backend = considering{d.world, d}
-	}
+	d.engine.Backend = considering{d.world, d}
 	return d
 }

@@ -20,7 +20,7 @@ func reduce(f farm, l law) farm {
 }
 
 func size(f farm) int {
-	n := len(f.Sets) + len(f.Own) + len(f.Jobs)*100 + len(f.Missed)*10 + len(f.Shrinks) + len(trues(f.Missed)) + len(trues(f.Again))
+	n := len(f.Sets) + len(f.Own) + len(f.Outages) + len(f.Jobs)*100 + len(f.Missed)*10 + len(f.Shrinks) + len(trues(f.Missed)) + len(trues(f.Again))
 	for _, j := range f.Jobs {
 		n += len(reduceJob(j))
 	}
@@ -64,6 +64,13 @@ func reduceRest(f farm, broken func(farm) bool) farm {
 	}
 	try(func(c *farm) { c.Shrinks = nil })
 	try(func(c *farm) { c.Sets = nil })
+	for i := range f.Outages {
+		try(func(c *farm) {
+			if i < len(c.Outages) {
+				c.Outages = slices.Delete(slices.Clone(c.Outages), i, i+1)
+			}
+		})
+	}
 	try(func(c *farm) { c.Considers = considersNever })
 	try(func(c *farm) { c.Own = nil })
 	for i := range f.Jobs {
@@ -102,6 +109,11 @@ func reduceJob(j jobCase) []jobCase {
 	add(j.Interactive, func(c *jobCase) { c.Interactive = false })
 	add(j.Exclusive, func(c *jobCase) { c.Exclusive = false })
 	add(j.Hold, func(c *jobCase) { c.Hold = false })
+	add(j.GPUs != 0, func(c *jobCase) { c.GPUs = 0 })
+	add(j.Big, func(c *jobCase) { c.Big = false })
+	add(j.Odd, func(c *jobCase) { c.Odd = false })
+	add(j.Limit != 0, func(c *jobCase) { c.Limit = 0 })
+	add(j.Array != 0, func(c *jobCase) { c.Array, c.Limit = 0, 0 })
 	add(j.Step != "", func(c *jobCase) { c.Step = "" })
 	return all
 }

@@ -104,8 +104,8 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 		j := &state.Farm.Jobs[i]
 		m := state.Memory.Jobs[j.ID]
 		switch waits := j.Eligible() || j.State == backends.Suspended && j.Resuming; {
-		case gone[j.ID] || leaving(j, &state.Memory):
-		case j.State == backends.Running && m.Pool != 0:
+		case gone[j.ID] || leaving(j, &state.Memory) || j.State == backends.Pending && odd(j):
+		case j.State == backends.Running && m.Pool != 0 && !b.strayed(j, m):
 			turns = append(turns, turn{0, j.Started, 0, j, false})
 		case j.State == backends.Running:
 			turns = append(turns, turn{2, j.Started, 0, j, false})
@@ -128,6 +128,12 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 		}
 	}
 	return b
+}
+
+// strayed reports whether a job held room in a pool and runs on hosts that are not the pool's.
+func (b *books) strayed(j *backends.Job, m plan.JobMemory) bool {
+	p := b.index(m.Pool)
+	return p >= 0 && !b.placed(j, &b.policy.Allocations[p])
 }
 
 func (b *books) index(id int64) int {

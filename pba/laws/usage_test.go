@@ -13,12 +13,14 @@ type usage struct {
 	hosts  map[string]backends.Host
 	slots  map[string]int
 	memory map[string]int64
+	gpus   map[string]int
 	runs   map[backends.ID]*useOfRun
 	broken string
 
 	apart    bool   // memory is for a law of its own
 	alone    bool   // memory is not managed
 	overfull string // the first breach of that law
+	overHas  string // the first breach of lawUnits
 }
 
 type useOfRun struct {
@@ -27,7 +29,7 @@ type useOfRun struct {
 }
 
 func newUsage(hosts []backends.Host) *usage {
-	u := &usage{hosts: map[string]backends.Host{}, slots: map[string]int{}, memory: map[string]int64{}, runs: map[backends.ID]*useOfRun{}}
+	u := &usage{hosts: map[string]backends.Host{}, slots: map[string]int{}, memory: map[string]int64{}, gpus: map[string]int{}, runs: map[backends.ID]*useOfRun{}}
 	for _, h := range hosts {
 		u.hosts[h.Name] = h
 	}
@@ -76,6 +78,7 @@ func (u *usage) use(at time.Time, r *useOfRun, slots int, memory int64) {
 		h := u.hosts[p.Host]
 		u.slots[p.Host] += slots * p.Slots
 		u.memory[p.Host] += memory * perSlot * int64(p.Slots)
+		u.useGPUs(at, r, p.Host, int(memory)) // they stay as its memory does
 		if u.slots[p.Host] > h.Slots {
 			u.recordBreach(at, "job %v: host %s offers %d slots, %d are used", r.ID, h.Name, h.Slots, u.slots[p.Host])
 		}
