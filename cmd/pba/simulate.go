@@ -26,7 +26,7 @@ func simulateCommand(p process) *cli.Command {
 			"start at once on as many slots fenced off for its project.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "trace", Usage: "the recorded jobs: a `FILE`, or \"ledger\" for what this site's engine has recorded"},
-			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, or a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G}])"},
+			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G, partitions: [long], gres: {gpu: 2}}]), or of what scontrol show nodes printed"},
 			&cli.StringFlag{Name: "plan", Usage: "the plan: a `FILE` that pba alloc export wrote; a trace of other weeks is moved into the plan's"},
 			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` or project:NAME=SLOTS all the time; may be given several times; with user: each user's jobs are a project of that name"},
 			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: all three)"},

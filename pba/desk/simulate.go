@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -107,9 +108,30 @@ type hostEntry struct {
 	Name   string    `yaml:"name"`
 	Slots  int       `yaml:"slots"`
 	Memory unit.Size `yaml:"memory"`
+
+	Partitions []string       `yaml:"partitions"`
+	Gres       map[string]int `yaml:"gres"`
 }
 
-// readHosts reads --farm: slots, or a file of hosts.
+// host returns the host that an entry means.
+func (e *hostEntry) host() (backends.Host, error) {
+	h := backends.Host{Name: e.Name, Slots: e.Slots, Memory: int64(e.Memory), Features: e.Partitions}
+	if e.Name == "" || e.Slots < 1 || e.Slots > 1<<20 {
+		return h, fmt.Errorf("host %q with %d slots: want a name and slots", e.Name, e.Slots)
+	}
+	if slices.Contains(e.Partitions, "") {
+		return h, fmt.Errorf("host %q: a partition without a name", e.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Gres)) {
+		if n := e.Gres[name]; name == "" || n < 1 || n > 1<<20 {
+			return h, fmt.Errorf("host %q with %d of gres %q: want a name and a number of 1 or more", e.Name, n, name)
+		}
+		h.Has = append(h.Has, backends.Amount{Name: name, Count: e.Gres[name]})
+	}
+	return h, nil
+}
+
+// readHosts reads --farm: slots, a file of hosts, or what scontrol show nodes printed.
 func (d *Desk) readHosts(farm string) ([]backends.Host, error) {
 	if n, err := strconv.Atoi(farm); err == nil {
 		if n < 1 || n > 1<<24 {
@@ -121,22 +143,38 @@ func (d *Desk) readHosts(farm string) ([]backends.Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts, ok, err := simulate.ReadNodes(string(content))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", farm, err)
+	}
+	if ok {
+		return checkHosts(farm, hosts)
+	}
 	var entries []hostEntry
 	if err := config.Parse(farm, content, map[string]any{"hosts": &entries}, yamlplain.Convert); err != nil {
 		return nil, err
 	}
-	var hosts []backends.Host
-	for _, e := range entries {
-		switch {
-		case e.Name == "" || e.Slots < 1 || e.Slots > 1<<20:
-			return nil, fmt.Errorf("%s: host %q with %d slots: want a name and slots", farm, e.Name, e.Slots)
-		case slices.ContainsFunc(hosts, func(h backends.Host) bool { return h.Name == e.Name }):
-			return nil, fmt.Errorf("%s: host %q is given twice", farm, e.Name)
+	for i := range entries {
+		h, err := entries[i].host()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", farm, err)
 		}
-		hosts = append(hosts, backends.Host{Name: e.Name, Slots: e.Slots, Memory: int64(e.Memory)})
+		hosts = append(hosts, h)
 	}
 	if len(hosts) == 0 {
 		return nil, fmt.Errorf("%s: no hosts: write hosts: [{name: n1, slots: 8}]", farm)
+	}
+	return checkHosts(farm, hosts)
+}
+
+// checkHosts returns the hosts, or an error if one is given twice.
+func checkHosts(farm string, hosts []backends.Host) ([]backends.Host, error) {
+	seen := map[string]bool{}
+	for _, h := range hosts {
+		if seen[h.Name] {
+			return nil, fmt.Errorf("%s: host %q is given twice", farm, h.Name)
+		}
+		seen[h.Name] = true
 	}
 	return hosts, nil
 }

@@ -36,6 +36,11 @@ func Run(ctx context.Context, s Setup) (*Result, error) {
 		slots += h.Slots
 	}
 	w := newWorkload(&s, c, fences)
+	if slices.Contains(s.Policies, Dedicated) {
+		if err := w.fence(fences); err != nil {
+			return nil, err
+		}
+	}
 	v, err := w.survey()
 	if err != nil {
 		return nil, err
@@ -46,6 +51,7 @@ func Run(ctx context.Context, s Setup) (*Result, error) {
 	r := &Result{
 		Trace: Source{Name: s.Name, Format: string(s.Format), Jobs: v.jobs, LeftOut: v.out, BadLines: s.Trace.Bad, Repeated: max(s.Repeat, 1), OneSlot: s.OneSlot},
 		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Within: v.within,
+		Notes: w.places.notes(),
 	}
 	for _, policy := range s.Policies {
 		d, err := newDriver(ctx, w, policy, v.window, fences)
@@ -96,7 +102,7 @@ type driver struct {
 
 func newDriver(ctx context.Context, w *workload, policy string, window Window, fences []Fence) (*driver, error) {
 	d := &driver{workload: w, ctx: ctx, policy: policy, meter: newMeter(w.Setup, window, w.calendar)}
-	hosts := w.Hosts
+	hosts := w.hosts
 	switch policy {
 	case FIFO, PBA:
 	case Dedicated:
@@ -357,6 +363,10 @@ func (d *driver) submit(a *arrival) error {
 	spec := backends.Spec{Slots: a.slots, Memory: a.memory, RunLimit: a.limit, Project: backends.JoinProject(a.project, a.step), Description: d.tags[0]}
 	if a.suspend {
 		spec.Description = d.tags[1]
+	}
+	spec.Needs, spec.OneHost = a.needs, a.oneHost
+	if a.feature != "" {
+		spec.Features = []string{a.feature}
 	}
 	if d.hosts != nil {
 		spec.Hosts = d.hosts[a.account]

@@ -58,6 +58,11 @@ type arrival struct {
 	within  bool
 	suspend bool
 	kill    time.Duration // that it takes to end when killed
+
+	feature string            // of the hosts of its partition; "": any host
+	nowhere bool              // no host is in its partition
+	needs   []backends.Amount // on each of its hosts
+	oneHost bool
 }
 
 // workload is a trace as it meets a farm.
@@ -69,10 +74,13 @@ type workload struct {
 	why      []string
 	start    time.Time
 	period   time.Duration // from one repetition to the next
+	places   *places
+	hosts    []backends.Host // as the queue sees them
 }
 
 func newWorkload(s *Setup, c *calendar, fences []Fence) *workload {
 	w := &workload{Setup: s, calendar: c, accounts: map[string]int{}, start: s.Trace.First.Add(s.Shift)}
+	w.places, w.hosts = newPlaces(s.Hosts)
 	for i, name := range c.projects {
 		w.accounts[name] = i
 	}
@@ -138,9 +146,18 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 					}
 					continue
 				}
+				if why := w.places.whyNever(&a); why != "" {
+					if out != nil {
+						out(why, &r)
+					}
+					continue
+				}
+				if out != nil {
+					w.places.note(&r)
+				}
 				copies := 1
 				if w.OneSlot { // of those that are not too wide: the same work as else
-					copies, a.slots, a.memory = r.Slots, 1, r.Memory/int64(r.Slots)
+					copies, a.slots, a.memory, a.needs = r.Slots, 1, r.Memory/int64(r.Slots), nil
 				}
 				for range copies {
 					a.within = a.account < len(fences) && w.hasGuarantee(&a) && fences[a.account].submit(w.calendar, a.at, a.slots, a.run)
@@ -158,6 +175,7 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 		at: from.Add(scaled(r.Submitted.Sub(w.Trace.First), w.ScaleArrivals)), run: r.Run, limit: r.RunLimit, slots: r.Slots, memory: r.Memory,
 		user: r.User, project: r.Project, step: r.Step, account: len(w.calendar.projects), kill: w.Kill,
 	}
+	w.places.place(&a, r)
 	if w.ByUser {
 		a.project, a.step = r.User, ""
 	}
@@ -237,6 +255,7 @@ func fencedHosts(hosts []backends.Host, fences []Fence) ([]backends.Host, [][]st
 			part := *h
 			part.Slots = min(need, h.Slots)
 			if part.Slots < h.Slots {
+				splitHas(h, &part)
 				part.Name = h.Name + "." + shortHash(f.Project)
 				part.Memory = h.Memory / int64(h.Slots) * int64(part.Slots)
 			}
@@ -252,6 +271,23 @@ func fencedHosts(hosts []backends.Host, fences []Fence) ([]backends.Host, [][]st
 		}
 	}
 	return all, names, nil
+}
+
+// fence finds out which hosts dedicated leaves to each account.
+func (w *workload) fence(fences []Fence) error {
+	hosts, names, err := fencedHosts(w.hosts, fences)
+	if err != nil {
+		return err
+	}
+	w.places.farms = make([][]backends.Host, len(w.calendar.projects)+1)
+	for account, mine := range names {
+		for _, h := range hosts {
+			if slices.Contains(mine, h.Name) {
+				w.places.farms[account] = append(w.places.farms[account], h)
+			}
+		}
+	}
+	return nil
 }
 
 // shortHash returns a part of a host's name for any text.

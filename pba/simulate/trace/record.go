@@ -9,6 +9,8 @@ import (
 	"io"
 	"iter"
 	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // Record is one job of a trace, whatever format it was read from.
@@ -19,9 +21,12 @@ type Record struct {
 	User      string
 	Project   string // in SWF, which knows none: the user
 	Step      string
-	Memory    int64         // bytes over all slots that it asked for; 0: not stated
-	RunLimit  time.Duration // that it asked for; 0: none
-	LeftOut   string        // why it can't be simulated; "": it can be
+	Memory    int64             // bytes over all slots that it asked for; 0: not stated
+	RunLimit  time.Duration     // that it asked for; 0: none
+	Partition string            // that it ran in; "": not stated
+	Nodes     int               // that it ran on; 0: not stated
+	Units     []backends.Amount // resources that it had in all beside slots and memory, by name
+	LeftOut   string            // why it can't be simulated; "": it can be
 }
 
 // LineError is what is wrong with one line of a trace. The lines after it can

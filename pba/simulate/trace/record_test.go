@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // all reads a whole trace: its records, and what is wrong with its bad lines.
@@ -243,4 +245,20 @@ func FuzzSacct(f *testing.F) {
 func FuzzLSB(f *testing.F) {
 	f.Add(`"JOB_FINISH" "10.1" 1795215300 101 1001 33554451 2 1795215258 0 0 1795215260 "alice" "normal" "" "" "" "lava0" "/home" "" "" "" "" 0 1 "2*n1" 64 100.0 "n" "c" ` + usage19 + ` "" "chipA" 0 1` + "\n")
 	f.Fuzz(func(t *testing.T, content string) { fuzz(t, "#\n"+content) })
+}
+
+func TestSacctPlaces(t *testing.T) {
+	const heading = "JobIDRaw|User|Submit|ElapsedRaw|AllocCPUS|State|Partition|NNodes|AllocTRES\n"
+	amount := func(name string, n int) backends.Amount { return backends.Amount{Name: name, Count: n} }
+	check(t, heading+
+		"1|ann|1000|10|4|COMPLETED|long|2|billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=4,mem=8G,node=2\n"+
+		"2|bob|1000|10|1|COMPLETED|short|1|cpu=1,gres/gpu=0,node=1\n"+
+		"3|bob|1000|10|1|COMPLETED|short|1|gres/gpu=many\n"+
+		"4|bob|1000|10|1|COMPLETED||x|\n", SAcct,
+		[]Record{
+			{Submitted: at(1000), Run: 10 * time.Second, Slots: 4, User: "ann", Partition: "long", Nodes: 2, Units: []backends.Amount{amount("gpu", 4), amount("gpu:a100", 2)}},
+			{Submitted: at(1000), Run: 10 * time.Second, Slots: 1, User: "bob", Partition: "short", Nodes: 1},
+		},
+		`line 4: column AllocTRES: "gres/gpu=many" is not a number of some gres`,
+		`line 5: column NNodes: "x" is not a number from 0 to 16777216`)
 }

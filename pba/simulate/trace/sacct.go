@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,10 +16,11 @@ import (
 // sacctColumns are those of `sacct --parsable2` (man sacct, "Job Accounting
 // Fields") that are read, in any order; others are passed over.
 //
-//	sacct -a -X --parsable2 -S 2026-11-01 -o JobIDRaw,User,Account,Submit,Start,End,ElapsedRaw,AllocCPUS,State,TimelimitRaw,ReqMem
+//	sacct -a -X --parsable2 -S 2026-11-01 -o JobIDRaw,User,Account,Submit,Start,End,ElapsedRaw,AllocCPUS,State,TimelimitRaw,ReqMem,Partition,NNodes,AllocTRES
 var sacctColumns = []string{
 	"JobID", "JobIDRaw", "User", "Account", "Submit", "Start", "End", "ElapsedRaw", "Elapsed",
 	"AllocCPUS", "NCPUS", "ReqCPUS", "State", "TimelimitRaw", "Timelimit", "ReqMem", "Comment", "AdminComment", "JobName", "Partition", "WCKey",
+	"NNodes", "AllocNodes", "AllocTRES", "ReqTRES",
 }
 
 func isColumn(name string) bool {
@@ -144,7 +146,35 @@ func (s *sacctReader) record() (*Record, error) {
 	if r.Memory, err = sacctMemory(s.get("ReqMem"), r.Slots); err != nil {
 		return nil, err
 	}
+	if r.Nodes, err = s.count("NNodes", "AllocNodes"); err != nil {
+		return nil, err
+	}
+	if r.Units, err = gresOf(s.get("AllocTRES", "ReqTRES")); err != nil {
+		return nil, err
+	}
+	r.Partition = s.get("Partition") // the one that it ran in, whichever it asked for
 	return r.finalize(), nil
+}
+
+// gresOf reads the generic resources of a list like cpu=4,mem=8G,node=1,gres/gpu=2,gres/gpu:a100=2.
+func gresOf(list string) ([]backends.Amount, error) {
+	var all []backends.Amount
+	for part := range strings.SplitSeq(list, ",") {
+		name, count, _ := strings.Cut(part, "=")
+		name, is := strings.CutPrefix(name, "gres/")
+		if !is {
+			continue
+		}
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 0 || n > maxSlots || name == "" || len(all) >= 64 {
+			return nil, fmt.Errorf("column AllocTRES: %q is not a number of some gres", part)
+		}
+		if n > 0 {
+			all = append(all, backends.Amount{Name: name, Count: n})
+		}
+	}
+	slices.SortFunc(all, func(a, b backends.Amount) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }
 
 func digits(text string) (number, rest string) {
@@ -162,7 +192,7 @@ func (s *sacctReader) count(names ...string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > maxSlots {
-		return 0, fmt.Errorf("column %s: %q is not a number of CPUs", names[0], text)
+		return 0, fmt.Errorf("column %s: %q is not a number from 0 to %d", names[0], text, maxSlots)
 	}
 	return n, nil
 }

@@ -66,7 +66,7 @@ func (s *Store) add(r Record) error {
 		s.Last = r.Submitted
 	}
 	s.Jobs++
-	r.User, r.Project, r.Step = s.intern(r.User), s.intern(r.Project), s.intern(r.Step)
+	r.User, r.Project, r.Step, r.Partition = s.intern(r.User), s.intern(r.Project), s.intern(r.Step), s.intern(r.Partition)
 	s.chunk = append(s.chunk, r)
 	if len(s.chunk) >= cmp.Or(s.perFile, chunkRecords) {
 		return s.spill()
