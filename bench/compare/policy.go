@@ -18,6 +18,7 @@ const (
 // policy is a way to give a project its slots: a row of the tables.
 type policy struct {
 	Name, Title string
+	what        string     // what it is, for the page
 	conf        []string   // lines of slurm.conf, besides common
 	setUp       [][]string // commands of Slurm's
 	options     []string   // of sbatch, for the project's jobs
@@ -32,9 +33,13 @@ type engine struct {
 // policies returns the rows in their order.
 func policies() []policy {
 	return []policy{
-		{Name: "fair-share", Title: "fair share"},
+		{
+			Name: "fair-share", Title: "fair share",
+			what: "`priority/multifactor`, with shares of 4 and 12 for the project and the others. So it is in all rows: the project is first in line.",
+		},
 		{
 			Name: "reservation", Title: "reservation",
+			what: "One node is reserved for the project's account, for good (`Flags=FLEX`: its jobs may use other nodes, too).",
 			setUp: [][]string{{
 				"scontrol", "create", "reservation", "ReservationName=guarantee", "StartTime=now", "Duration=UNLIMITED",
 				"Nodes=node1", "Accounts=" + ours, "Flags=FLEX",
@@ -43,6 +48,7 @@ func policies() []policy {
 		},
 		{
 			Name: "preempt", Title: "preempt/qos",
+			what: "A QOS of 4 CPUs (`GrpTRES`) that preempts the normal one: `PreemptMode=REQUEUE`, `preempt_youngest_first`, `preempt_reorder_count=10`, `PreemptExemptTime` of a minute.",
 			conf: []string{
 				"PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PreemptExemptTime=" + slurmTime(minute),
 				scheduler + ",preempt_youngest_first,preempt_reorder_count=10",
@@ -53,7 +59,10 @@ func policies() []policy {
 			},
 			options: []string{"--qos=guaranteed"},
 		},
-		{Name: "allotment-60", Title: "Allotment, threshold 60 s", engine: &engine{}},
+		{
+			Name: "allotment-60", Title: "Allotment, threshold 60 s", engine: &engine{},
+			what: "The defaults of `pba init`, with fair share as above.",
+		},
 	}
 }
 

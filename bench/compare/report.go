@@ -23,17 +23,24 @@ type result struct {
 	outcome
 }
 
-// writeTables writes a table for each scene: each figure is the median of the seeds, with the least
+// writeTables writes what the policies are, and a table for each scene: each figure is the median of the seeds, with the least
 // and the greatest.
 func writeTables(out io.Writer, results []result) error {
 	p := page.Printer{Out: out}
 	var late, longer int64
-	versions, seeds := map[string]bool{}, map[uint64]bool{}
+	versions, seeds, measured := map[string]bool{}, map[uint64]bool{}, map[string]bool{}
 	for _, r := range results {
+		measured[r.policy.Name] = true
 		late, longer = max(late, r.late), max(longer, r.longer)
 		versions[r.version], seeds[r.seed] = true, true
 	}
-	p.Printf("Measured on %s: %d runs of each policy with each background, each with jobs of its own seed. The project's jobs ask for %.0f %% of its slots' time.",
+	p.Printf("| policy | what it is |\n| --- | --- |")
+	for _, rival := range policies() {
+		if measured[rival.Name] {
+			p.Printf("| %s | %s |", rival.Title, rival.what)
+		}
+	}
+	p.Printf("\nMeasured on %s: %d runs of each policy with each background, each with jobs of its own seed. The project's jobs ask for %.0f %% of its slots' time.",
 		strings.Join(slices.Sorted(maps.Keys(versions)), ", "), len(seeds), 100*guaranteedShare(results))
 	p.Printf("In each run 95 %% of the jobs were submitted at most %d s late, and ran at most %d s longer than they asked.", late, longer)
 	for _, s := range scenes() {
