@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub/esubtest"
 )
 
-// R1, R3, R4, R5, R7, R12, R22, R29: the table of cases.
+// R1, R3, R4, R5, R7, R12, R14, R22, R29: the table of cases.
 func TestDecideTheTableOfCases(t *testing.T) {
 	rules := map[string]int{}
 	for _, c := range cases(t) {
@@ -23,7 +23,7 @@ func TestDecideTheTableOfCases(t *testing.T) {
 			if text != c.Want.Error {
 				t.Fatalf("error %q, want %q", text, c.Want.Error)
 			}
-			if got.Reject != c.Want.Reject || got.Queue != c.Want.Queue || int64(got.Priority) != c.Want.Priority || !got.Hold.Equal(c.Want.Hold) || !slices.Equal(got.Messages, c.Want.Messages) {
+			if got.Reject != c.Want.Reject || got.Queue != c.Want.Queue || got.Mark != c.Want.Mark || int64(got.Priority) != c.Want.Priority || !got.Hold.Equal(c.Want.Hold) || !slices.Equal(got.Messages, c.Want.Messages) {
 				t.Errorf("got  %+v\nwant %+v", got, c.Want)
 			}
 			switch want := c.Want.Description; {
@@ -35,7 +35,7 @@ func TestDecideTheTableOfCases(t *testing.T) {
 			}
 		})
 	}
-	for _, rule := range []string{"R1", "R3", "R4", "R5", "R7", "R12", "R22", "R29"} {
+	for _, rule := range []string{"R1", "R3", "R4", "R5", "R7", "R12", "R14", "R22", "R29"} {
 		if rules[rule] == 0 {
 			t.Errorf("no case for %s", rule)
 		}

@@ -40,6 +40,7 @@ type Decision struct {
 	Queue    string            // goes here instead; "": stays where it is
 	Priority backends.Priority // is submitted with this; 0: with what it has
 	Hold     time.Time         // does not start before: the engine's hold; zero: none
+	Mark     bool              // the filter leaves a mark: see MarkName
 	Tag      backends.Tag
 	Describe bool     // Description replaces the user's text
 	Text     string   // the user's text without a tag that isn't ours
@@ -114,6 +115,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	if err != nil {
 		return err
 	}
+	d.Mark = v.mark
 	v = d.limitFixed(v, req, mode, s, g, now)
 	switch {
 	case v.why == "":
@@ -172,12 +174,13 @@ func decideChange(req Request, r *Reader, s Settings) (Decision, error) {
 }
 
 // verdict is the outcome of the tests: why a job failed, if it did, and what is
-// to become of it; or whether it is next in line, and fits a pool, full or not.
+// to become of it; or whether it is next in line, fits a pool, full or not, and is marked.
 type verdict struct {
 	why    string
 	answer Answer
 	next   bool
 	fits   bool
+	mark   bool
 }
 
 // judge runs R1's tests in order. A failure that passes without a word has no why.
@@ -215,7 +218,7 @@ func judge(req Request, r *Reader, g *Generation, s Settings) (verdict, error) {
 	if !matched && s.OnNoPool != Pass {
 		return verdict{why: shown + ": no slots are planned for you there this week: ask its manager", answer: s.OnNoPool}, nil
 	}
-	return verdict{next: next, fits: fits}, nil
+	return verdict{next: next, fits: fits, mark: matched && p.Mark}, nil
 }
 
 func matches(pool Pool, req Request, step string) bool {

@@ -120,6 +120,16 @@ local function read(name)
    return value, #content
 end
 
+-- leave_mark lets a waiting pba rebalance know that a job comes for which slots are to be
+-- there in seconds (R14): the kernel notices that the file was opened. It is pba's, empty
+-- and a regular one, so that this never waits.
+local function leave_mark()
+   local file = io.open(allotment.directory .. "/submitted", "rb")
+   if file then
+      file:close()
+   end
+end
+
 local loaded -- the policy that was read last
 
 -- policy returns the policy in force and the pools' standing. The generation file is
@@ -229,7 +239,7 @@ local function find_project(p, name)
 end
 
 -- judge runs the tests of R1 in their order: why a job failed, if it did, and
--- what is to become of it; or whether it is next in line.
+-- what is to become of it; or whether it is next in line, and whether a mark is left.
 local function judge(request, p, standing)
    local name, step = request.project, request.step
    local option = options[p.project_from]
@@ -266,7 +276,7 @@ local function judge(request, p, standing)
    if not matched and p.on_no_pool ~= "pass" then
       return {why = shown .. ": no slots are planned for you there this week: ask its manager", answer = p.on_no_pool}
    end
-   return {following = #below > 0, pools = below, open = open}
+   return {following = #below > 0, pools = below, open = open, mark = matched and project[4] == 1}
 end
 
 -- unpreemptable says of which kind a job is that can't be preempted once it runs, and
@@ -383,6 +393,7 @@ local function decide(request, p, standing, low)
       add(request.warning)
    end
    local v = judge(request, p, standing)
+   d.mark = v.mark
    local kind, remedy = unpreemptable(request, p)
    if kind and p.fixed then
       if v.answer ~= "reject" and not has_room(v.pools, request, standing) then
@@ -637,6 +648,9 @@ local function submit(job, partitions, uid)
    end
    if d.reject then
       return slurm.ESLURM_ACCESS_DENIED
+   end
+   if d.mark then
+      leave_mark()
    end
    if d.partition then
       job.partition = d.partition

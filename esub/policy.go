@@ -112,7 +112,13 @@ type Project struct {
 	GID   int64    // the group's number, or Unknown: then the test is left to the engine
 	Steps []string // steps that its jobs may name; empty: any
 	Pools []Pool   // in force now
+	Mark  bool     // the filter leaves a mark when a job of a pool comes (R14); see MarkName
 }
+
+// MarkName is the name of an empty file in the state directory. The filter leaves its mark
+// by opening it to read it, which needs no more rights than reading the policy does, and
+// leaves nothing behind. An engine that waits hears the kernel's notice of that.
+const MarkName = "submitted"
 
 // Pool is an allocation in force. An empty User or Step matches every one.
 type Pool struct {

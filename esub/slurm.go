@@ -207,8 +207,8 @@ func (w *luaWriter) heavy(h Heavy) {
 	w.text("},\n")
 }
 
-// project writes [name]={group,{step,…},{{id,user,uid,step,slots},…}}. A group that
-// could not be looked up is written as none.
+// project writes [name]={group,{step,…},{{id,user,uid,step,slots},…}}, and a 1 behind that if
+// its submissions are marked. A group that could not be looked up is written as none.
 func (w *luaWriter) project(p Project) {
 	group := p.Group
 	if p.GID == Unknown {
@@ -221,7 +221,11 @@ func (w *luaWriter) project(p Project) {
 	for _, pool := range sortPools(p.Pools) {
 		w.text(fmt.Sprintf("{%d,%s,%d,%s,%d},", pool.ID, luaString(pool.User), pool.UID, luaString(pool.Step), pool.Slots))
 	}
-	w.text("}},\n")
+	w.text("}")
+	if p.Mark {
+		w.text(",1")
+	}
+	w.text("},\n")
 }
 
 // luaString quotes a string. The script takes no others.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/esub/esubtest"
@@ -213,7 +214,27 @@ func wanted(c *esubtest.Case) answer {
 	return want
 }
 
-// R1, R3, R4, R5, R7, R12, R22, R29: the same table of cases, by job_submit.lua.
+// opened watches the mark's file in a directory, which it makes, and returns whether it was
+// opened since.
+func opened(t *testing.T, dir string) func() bool {
+	t.Helper()
+	path := filepath.Join(dir, esub.MarkName)
+	write(t, path, nil)
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		n, err := unix.Read(fd, make([]byte, 4096))
+		return err == nil && n > 0
+	}
+}
+
+// R1, R3, R4, R5, R7, R12, R14, R22, R29: the same table of cases, by job_submit.lua.
 func TestJobSubmitTheTableOfCases(t *testing.T) {
 	lua(t)
 	for _, c := range cases(t) {
@@ -230,8 +251,12 @@ func TestJobSubmitTheTableOfCases(t *testing.T) {
 					a.job["account"] = c.Request.Project
 				}
 			}
+			marked := opened(t, a.directory)
 			if diff := cmp.Diff(wanted(&c), a.run(t), cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+			if got := marked(); got != c.Want.Mark {
+				t.Errorf("a mark is left: %t", got)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ const SnapshotName = "policy.snapshot"
 //	    index: per project u32 offset, u32 length of its record, u64 sum of
 //	    its place in the index and the record; in order of the names
 //	    records: name, group, i64 gid, steps, u32 first pool, u32 pools,
-//	    u32 offset, u32 length and u64 sum of its pools
+//	    u32 offset, u32 length and u64 sum of its pools, u8 flags
 //	    pools: i64 id, user, i64 uid, step, i64 slots; by user, step, ID
 //
 // A search reads a few records and checks the sum of each that it reads: nothing is
@@ -153,8 +153,15 @@ func appendProject(b []byte, p Project, firstPool, pools, poolsAt int) []byte {
 	b = append32(b, pools)
 	b = append32(b, poolsAt)
 	b = append32(b, len(poolBytes))
-	return append64(b, int64(sum(poolBytes)))
+	b = append64(b, int64(sum(poolBytes)))
+	if p.Mark {
+		return append(b, projectMarks)
+	}
+	return append(b, 0)
 }
+
+// projectMarks is the flag of a project whose submissions are marked.
+const projectMarks = 1
 
 func appendPool(b []byte, p Pool) []byte {
 	b = append64(b, p.ID)
@@ -314,6 +321,9 @@ func (r *Reader) project(record []byte) (p Project, first int, err error) {
 	p = Project{Name: c.string(), Group: c.string(), GID: c.int64(), Steps: c.strings()}
 	first, pools := c.int32(), c.int32()
 	at, length, want := c.int32(), c.int32(), uint64(c.int64())
+	if len(c.b) > 0 { // older snapshots have no flags
+		p.Mark = c.byte()&projectMarks != 0
+	}
 	if c.bad || first+pools > r.pools {
 		return Project{}, 0, corrupt("a project's record makes no sense")
 	}

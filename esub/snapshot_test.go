@@ -27,7 +27,7 @@ func somePolicy() Policy {
 		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, MostRank: 50, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
 		Projects: []Project{
 			{Name: "chipB", Group: "chipb", GID: 501, Steps: []string{"logic", "mask"}},
-			{Name: "chipA", Group: "chipa", GID: 500, Pools: []Pool{{ID: 7, Slots: 6, UID: Unknown}, {ID: 2, User: "bob", UID: 1002, Slots: 2}}},
+			{Name: "chipA", Group: "chipa", GID: 500, Mark: true, Pools: []Pool{{ID: 7, Slots: 6, UID: Unknown}, {ID: 2, User: "bob", UID: 1002, Slots: 2}}},
 			{Name: "chipC", Group: "x", GID: Unknown, Pools: []Pool{{ID: 9, Step: "mask", Slots: 3}}},
 		},
 	}

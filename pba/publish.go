@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -43,6 +44,9 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 	if err != nil {
 		return err
 	}
+	if err := p.makeMark(&filter); err != nil {
+		return err
+	}
 	snapshot := esub.Encode(filter)
 	generation, err := esub.EncodeGeneration(snapshot, s.Standing)
 	if err != nil {
@@ -60,6 +64,18 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 		return err
 	}
 	return p.replaceFiles(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
+}
+
+// makeMark makes the file by which the filter leaves its marks, once some project needs it.
+func (p *Publisher) makeMark(filter *esub.Policy) error {
+	if !slices.ContainsFunc(filter.Projects, func(p esub.Project) bool { return p.Mark }) {
+		return nil
+	}
+	path := filepath.Join(p.Dir, esub.MarkName)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return disk.Put(path, 0o644, nil)
 }
 
 // script looks up what the filter can't ask for within the queue: the members of
@@ -139,7 +155,11 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledg
 		settings.NextInLine, settings.MostRank = backends.Priority(facts.NextInLine), facts.MostRank
 		settings.DefaultQueue, settings.MemoryUnit, settings.TagNoRequeue = facts.DefaultQueue, facts.MemoryUnit, facts.TagNoRequeue
 	}
-	return FilterPolicy(policy, settings, gids), nil
+	filter := FilterPolicy(policy, settings, gids)
+	for i := range filter.Projects {
+		filter.Projects[i].Mark = p.Queue.Marks && policy.Marks(filter.Projects[i].Name)
+	}
+	return filter, nil
 }
 
 // HeavyOf returns which jobs the submit filter holds until the engine has dummy jobs

@@ -32,7 +32,7 @@ func TestSchedule(t *testing.T) {
 				start := time.Now()
 				time.Sleep(c.late)
 				var starts []int
-				err := c.schedule.Run(context.Background(), start, func(ctx context.Context) (bool, error) {
+				err := c.schedule.Run(context.Background(), start, func(ctx context.Context) (Then, error) {
 					starts = append(starts, int(time.Since(start).Seconds()))
 					if n := len(starts) - 1; n < len(c.takes) {
 						select {
@@ -40,7 +40,7 @@ func TestSchedule(t *testing.T) {
 						case <-ctx.Done():
 						}
 					}
-					return true, nil
+					return GoOn, nil
 				})
 				if got := fmt.Sprint(starts); got != c.want || err != nil {
 					t.Errorf("cycles at %s, %v; want %s", got, err, c.want)
@@ -59,9 +59,9 @@ func TestServiceGoesOnUntilItIsStopped(t *testing.T) {
 		defer cancel()
 		n := 0
 		away := errors.New("away")
-		err := Schedule{Every: 20 * time.Second}.Run(ctx, time.Now(), func(context.Context) (bool, error) {
+		err := Schedule{Every: 20 * time.Second}.Run(ctx, time.Now(), func(context.Context) (Then, error) {
 			n++
-			return true, away
+			return GoOn, away
 		})
 		if n != 24*180+1 || !errors.Is(err, away) {
 			t.Errorf("%d cycles in a day, %v", n, err)
@@ -71,7 +71,7 @@ func TestServiceGoesOnUntilItIsStopped(t *testing.T) {
 
 func TestCycleMayEndTheService(t *testing.T) {
 	broken := errors.New("broken")
-	err := Schedule{Every: time.Hour}.Run(context.Background(), time.Now(), func(context.Context) (bool, error) { return false, broken })
+	err := Schedule{Every: time.Hour}.Run(context.Background(), time.Now(), func(context.Context) (Then, error) { return Stop, broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}

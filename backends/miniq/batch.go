@@ -20,6 +20,7 @@ func (c *Client) Abilities() backends.Abilities {
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
 			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies,
 		},
+		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{
 			Terminals: true, Resources: true, SharesState: true,
 			Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,

@@ -82,7 +82,7 @@ func (c *Client) Abilities() backends.Abilities {
 			Filters: true, Options: options,
 			Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
 		},
-		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed, Accounts: c.accounts},
+		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed, Accounts: c.accounts, Marks: true},
 		ForDoctor: backends.ForDoctor{Examine: c.Examine, ExamineFixed: c.examineFixed, Forget: c.Forget},
 	}
 }

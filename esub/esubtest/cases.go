@@ -41,6 +41,7 @@ type Want struct {
 	Description *string   `json:"description"`
 	Messages    []string  `json:"messages"`
 	Licences    string    `json:"licences"`
+	Mark        bool      `json:"mark"`
 	Hold        time.Time `json:"hold"`
 	Error       string    `json:"error"`
 }
@@ -92,6 +93,7 @@ type (
 			Group string   `json:"group"`
 			GID   int64    `json:"gid"`
 			Steps []string `json:"steps"`
+			Mark  bool     `json:"mark"`
 			Pools []struct {
 				ID    int64  `json:"id"`
 				User  string `json:"user"`
@@ -202,7 +204,7 @@ func (p policy) policy() (esub.Policy, error) {
 		MemoryUnit: p.MemoryUnit, SuspendFrees: p.SuspendFrees, Queues: p.Queues,
 	}}
 	for _, project := range p.Projects {
-		q := esub.Project{Name: project.Name, Group: project.Group, GID: project.GID, Steps: project.Steps}
+		q := esub.Project{Name: project.Name, Group: project.Group, GID: project.GID, Steps: project.Steps, Mark: project.Mark}
 		for _, pool := range project.Pools {
 			q.Pools = append(q.Pools, esub.Pool(pool))
 		}

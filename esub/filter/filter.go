@@ -101,7 +101,19 @@ func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, erro
 		return esub.Decision{}, nil // a dummy job belongs to no project, and is where the engine wants it
 	}
 	open := func(name string) (*os.File, error) { return openOurs(paths, name) }
-	return Ask(open, func(s esub.Settings) (esub.Request, error) { return f.request(params, s.MemoryUnit) }, f.Now)
+	d, err := Ask(open, func(s esub.Settings) (esub.Request, error) { return f.request(params, s.MemoryUnit) }, f.Now)
+	if err == nil && d.Mark {
+		leaveMark(paths.State)
+	}
+	return d, err
+}
+
+// leaveMark lets a waiting engine know that a job comes for which slots are to be there in
+// seconds (R14). Without it, the engine's next cycle sees the job.
+func leaveMark(state string) {
+	if f, err := os.OpenFile(filepath.Join(state, esub.MarkName), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0); err == nil {
+		_ = f.Close()
+	}
 }
 
 // Ask has the policy in the files of a state directory decide on a request, which is made

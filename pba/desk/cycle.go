@@ -21,6 +21,7 @@ type Cycle struct {
 	Skipped  []Skipped `json:"skipped"`
 	Warnings []string  `json:"warnings"`
 
+	Looks    bool          `json:"-"` // another cycle soon is of use, see plan.Plan
 	ClockSet string        `json:"-"` // the warning that a clock was set; "": none was
 	Took     time.Duration `json:"-"`
 	Blind    bool          `json:"-"` // it failed before it saw the queue
@@ -55,7 +56,7 @@ const (
 func cycleOf(r *pba.Result, dryRun bool) *Cycle {
 	c := &Cycle{
 		At: r.Plan.At, Mode: modeOf(r, dryRun), Note: r.Note, Actions: []Action{}, Skipped: []Skipped{},
-		Warnings: append([]string{}, r.Plan.Warnings...), ClockSet: r.ClockSet, Blind: r.State.Farm == nil && r.Note == "",
+		Warnings: append([]string{}, r.Plan.Warnings...), Looks: r.Plan.Looks, ClockSet: r.ClockSet, Blind: r.State.Farm == nil && r.Note == "",
 	}
 	outcomes := map[int]ledger.Outcome{}
 	for _, o := range r.Outcomes {
@@ -153,9 +154,27 @@ func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, repor
 		return errors.Join(err, l.Close())
 	}
 	defer unlock()
-	err = schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
-		err := report(cycle(ctx, d.sys, repeated))
-		return err == nil || repeated && Temporary(err), err
+	var deaf error // why no mark is heard
+	if repeated && runFor == 0 {
+		marks, err := pba.ListenForMarks(d.Paths.State)
+		if deaf = err; err == nil {
+			defer func() { _ = marks.Close() }()
+			schedule.Marks = marks.Heard
+		}
+	}
+	err = schedule.Run(ctx, start, func(ctx context.Context) (pba.Then, error) {
+		c, err := cycle(ctx, d.sys, repeated)
+		if c != nil && deaf != nil {
+			c.Warnings = append(c.Warnings, deaf.Error())
+		}
+		looks := c != nil && c.Looks
+		switch err = report(c, err); {
+		case err != nil && !(repeated && Temporary(err)):
+			return pba.Stop, err
+		case looks:
+			return pba.GoOnSoon, err
+		}
+		return pba.GoOn, err
 	})
 	if repeated && errors.Is(ctx.Err(), context.Canceled) {
 		return nil // it was asked to end, and ended between two actions

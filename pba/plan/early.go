@@ -24,6 +24,13 @@ func (f *farm) threshold(j *job) time.Duration {
 	return own
 }
 
+// Marks reports whether the submit filter marks the jobs of a project: its slots are
+// to be there in seconds, so that a waiting engine does not wait for its next cycle.
+func (p *Policy) Marks(project string) bool {
+	own, ok := p.Thresholds[project]
+	return ok && own == 0
+}
+
 // ownThreshold returns the time that the site has set for a job's project.
 func (f *farm) ownThreshold(j *job) (time.Duration, bool) {
 	own, ok := f.policy.Thresholds[j.Project]

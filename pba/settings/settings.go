@@ -39,6 +39,31 @@ type Config struct {
 	Roles                Roles         `yaml:"roles"`
 	KeepHistory          unit.Duration `yaml:"keep_history"` // for how long reports can look back; 0: for ever
 	HostSets             HostSets      `yaml:"host_sets"`    // that allocations may be limited to
+	Projects             Projects      `yaml:"projects"`     // those with terms of their own, by name
+}
+
+// Projects are the terms of single projects that the site decides, not their managers:
+// other projects pay for them.
+type Projects map[string]ProjectTerms
+
+// ProjectTerms are what holds for one project instead of the section's own value.
+type ProjectTerms struct {
+	PendingThreshold *unit.Duration `yaml:"pending_threshold"` // 0s: slots are preempted as soon as the queue has found that a job can't start
+}
+
+// Validate says what is wrong with the terms, if anything.
+func (p Projects) Validate() error {
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		switch t := p[name].PendingThreshold; {
+		case name == "":
+			return errors.New("a project without a name")
+		case t == nil:
+			return fmt.Errorf("%s: pending_threshold is missing: want a time, such as 0s", name)
+		case *t < 0:
+			return fmt.Errorf("%s: pending_threshold: %v: want a time of 0s or more", name, *t)
+		}
+	}
+	return nil
 }
 
 // HostSets are named sets of hosts, which have no host in common.
@@ -192,6 +217,9 @@ func (c Config) Validate() error {
 	if c.MaxAllocated == 0 {
 		return errors.New("max_allocated: 0%: nothing could ever be allocated")
 	}
+	if err := c.Projects.Validate(); err != nil {
+		return fmt.Errorf("projects: %w", err)
+	}
 	for i, criterion := range c.VictimOrder {
 		if slices.Contains(c.VictimOrder[:i], criterion) {
 			return fmt.Errorf("victim_order: %s is given twice", criterion)
@@ -223,6 +251,12 @@ func (c Config) Policy() plan.Policy {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.HostSets)) {
 		p.HostSets = append(p.HostSets, plan.HostSet{Name: name, Hosts: c.HostSets[name]})
+	}
+	for name, terms := range c.Projects {
+		if p.Thresholds == nil {
+			p.Thresholds = map[string]time.Duration{}
+		}
+		p.Thresholds[name] = time.Duration(*terms.PendingThreshold)
 	}
 	for _, criterion := range c.VictimOrder {
 		p.VictimOrder = append(p.VictimOrder, plan.Criterion(criterion))
