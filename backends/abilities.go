@@ -121,7 +121,7 @@ type ForWrappers struct {
 // ForFilter is what the publisher asks to write down what the submit filter reads.
 type ForFilter struct {
 	// Marks: the filter runs on the machine that the engine runs on, which hears its marks
-	// there (R14). If not, it leaves none.
+	// there (R6). If not, it leaves none.
 	Marks bool
 	// FilterFacts are what the filter must know of a queue that runs it by LSF's
 	// protocol; nil: it does not.

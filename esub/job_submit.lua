@@ -121,7 +121,7 @@ local function read(name)
 end
 
 -- leave_mark lets a waiting pba rebalance know that a job comes for which slots are to be
--- there in seconds (R14): the kernel notices that the file was opened. It is pba's, empty
+-- there in seconds (R6): the kernel notices that the file was opened. It is pba's, empty
 -- and a regular one, so that this never waits.
 local function leave_mark()
    local file = io.open(allotment.directory .. "/submitted", "rb")

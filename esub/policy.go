@@ -112,7 +112,7 @@ type Project struct {
 	GID   int64    // the group's number, or Unknown: then the test is left to the engine
 	Steps []string // steps that its jobs may name; empty: any
 	Pools []Pool   // in force now
-	Mark  bool     // the filter leaves a mark when a job of a pool comes (R14); see MarkName
+	Mark  bool     // the filter leaves a mark when a job of a pool comes (R6); see MarkName
 }
 
 // MarkName is the name of an empty file in the state directory. The filter leaves its mark

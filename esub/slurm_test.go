@@ -234,7 +234,7 @@ func opened(t *testing.T, dir string) func() bool {
 	}
 }
 
-// R1, R3, R4, R5, R7, R12, R14, R22, R29: the same table of cases, by job_submit.lua.
+// R1, R3, R4, R5, R6, R7, R12, R22, R29: the same table of cases, by job_submit.lua.
 func TestJobSubmitTheTableOfCases(t *testing.T) {
 	lua(t)
 	for _, c := range cases(t) {

@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 )
 
-// Marks hears the marks that the submit filter leaves in a state directory (R14): the
+// Marks hears the marks that the submit filter leaves in a state directory (R6): the
 // kernel notifies it whenever a process opens esub.MarkName, whose ever it is. A mark is
 // read only once the one before was received, and the kernel keeps one of equal notices:
 // so marks cost a waiting engine nothing, however many there are.

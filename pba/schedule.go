@@ -10,7 +10,7 @@ import (
 type Schedule struct {
 	Every time.Duration
 	For   time.Duration
-	Marks func() <-chan struct{} // called before each wait: receives the submit filter's marks (R14); nil: none is heard
+	Marks func() <-chan struct{} // called before each wait: receives the submit filter's marks; nil: none is heard
 }
 
 // Then is what follows a cycle.

@@ -109,7 +109,7 @@ func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, erro
 }
 
 // leaveMark lets a waiting engine know that a job comes for which slots are to be there in
-// seconds (R14). Without it, the engine's next cycle sees the job.
+// seconds (R6). Without it, the engine's next cycle sees the job.
 func leaveMark(state string) {
 	if f, err := os.OpenFile(filepath.Join(state, esub.MarkName), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0); err == nil {
 		_ = f.Close()

@@ -1,0 +1,114 @@
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/cluster"
+)
+
+// R14: a job of a project with a threshold of 0 s is served by an engine whose next cycle is
+// ten minutes away, while another project's job waits. Slurm's own times are the judge.
+func TestSlotsInSeconds(t *testing.T) {
+	needed(t)
+	sweep(t)
+	dir, err := os.MkdirTemp("", ownName("-"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment"), group: addGroup(t, "g")}
+	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
+	s.must(os.Chmod(dir, 0o755))
+	s.alice = addPerson(t, "a", s.group)
+	cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, CPUs: 4})
+	s.install()
+	config := filepath.Join(s.state, "config.yaml")
+	for _, change := range []string{"s/every: 1s/every: 20s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s}}/"} {
+		if out, err := exec.Command("sed", "-i", change, config).CombinedOutput(); err != nil {
+			t.Fatalf("sed: %v: %s", err, out)
+		}
+	}
+	for _, project := range []string{"chipA", "chipB"} {
+		s.do("project", "add", project, "--group", s.group)
+		s.do("alloc", "set", project, "3", "--weeks", "2")
+	}
+	for range 8 {
+		s.root("sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600")
+	}
+	s.await("a full farm", func() bool { return s.root("squeue", "--noheader", "--states=PENDING", "--format=%i") == "" })
+	s.await("victims", func() bool { // beyond min_runtime
+		return s.root("squeue", "--noheader", "--states=RUNNING", "--format=%M") != "" && time.Since(s.lastStart()) > 2*time.Second
+	})
+
+	begun := time.Now()
+	s.engine("rebalance", "--every", "10m")
+	s.await("the first cycle", func() bool {
+		var status struct {
+			Last *struct{ Started, Finished time.Time } `json:"last_cycle"`
+		}
+		s.must(json.Unmarshal([]byte(s.do("status", "--json")), &status))
+		return status.Last != nil && status.Last.Started.After(begun) && !status.Last.Finished.IsZero()
+	})
+	other := s.batch(&s.alice, nil, "--account=chipB")
+	for range 3 {
+		id := s.batch(&s.alice, nil, "--account=chipA")
+		s.await("the start of "+id, func() bool {
+			return s.root("squeue", "--noheader", "--states=RUNNING", "--jobs="+id, "--format=%i") != ""
+		})
+		waited := s.jobTime(id, "StartTime").Sub(s.jobTime(id, "SubmitTime"))
+		t.Logf("job %s of chipA waited %v", id, waited)
+		if waited > time.Minute { // far more than it takes, far less than until the next cycle
+			t.Errorf("job %s of chipA waited %v", id, waited)
+		}
+	}
+	if state := s.root("squeue", "--noheader", "--jobs="+other, "--format=%t"); state != "PD" {
+		t.Errorf("the other project's job, whose threshold is 10m: %s", state)
+	}
+	if n, what := s.evicted(); n != 3 {
+		t.Errorf("%d slots were preempted for 3:\n%s", n, what)
+	}
+	s.noLuaErrors()
+}
+
+// engine runs pba until the test ends.
+func (s *testSite) engine(args ...string) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, filepath.Join(builtPrograms(s.T), "pba"), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "TZ=UTC", "ALLOTMENT_HOME=" + s.state, "SLURM_CONF=" + filepath.Join(s.dir, "slurm.conf")}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	s.must(cmd.Start())
+	s.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was ended
+	})
+}
+
+// lastStart returns when the job that began last did.
+func (s *testSite) lastStart() time.Time {
+	s.Helper()
+	return s.times("--states=RUNNING", "--sort=-S", "--format=%S")
+}
+
+// jobTime returns one of a job's times, by squeue's word.
+func (s *testSite) jobTime(id, field string) time.Time {
+	s.Helper()
+	return s.times("--jobs="+id, "-O", field)
+}
+
+func (s *testSite) times(args ...string) time.Time {
+	s.Helper()
+	var first string
+	_, err := fmt.Sscan(s.root(append([]string{"squeue", "--noheader"}, args...)...), &first)
+	s.must(err)
+	at, err := time.ParseInLocation("2006-01-02T15:04:05", first, time.Local)
+	s.must(err)
+	return at
+}
