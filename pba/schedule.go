@@ -27,7 +27,7 @@ const (
 // the cycles of processes that cron starts one after another keep their beat. A
 // cycle that takes longer makes it skip beats. Under For the last cycle starts
 // no later than For − Every, and its context ends with the process's time. After a mark
-// there are cycles between two beats; see follow. Run returns cycle's error when it asks
+// there are cycles between two beats; see Follow. Run returns cycle's error when it asks
 // to stop, else the last one.
 func (s Schedule) Run(ctx context.Context, start time.Time, cycle func(ctx context.Context) (Then, error)) error {
 	if s.For > 0 {
@@ -35,7 +35,7 @@ func (s Schedule) Run(ctx context.Context, start time.Time, cycle func(ctx conte
 		defer cancel()
 		ctx = timed
 	}
-	var marked follow
+	var marked Follow
 	s.marks() // those of the first cycle's time, too
 	for {
 		then, err := cycle(ctx)
@@ -48,7 +48,7 @@ func (s Schedule) Run(ctx context.Context, start time.Time, cycle func(ctx conte
 			return err
 		}
 		if then == GoOnSoon {
-			marked.again(now)
+			marked.Again(now)
 		}
 		if !s.wait(ctx, next, &marked) {
 			return err
@@ -70,22 +70,28 @@ func (s Schedule) marks() <-chan struct{} {
 
 // wait waits for the next beat, or the next cycle that a mark asks for. It returns false if
 // the context ended first.
-func (s Schedule) wait(ctx context.Context, next time.Time, marked *follow) bool {
+func (s Schedule) wait(ctx context.Context, next time.Time, marked *Follow) bool {
 	marks := s.marks()
 	for {
 		now := time.Now()
-		if !now.Before(next) || marked.due(now) {
+		if !now.Before(next) || marked.Due(now) {
 			return true
 		}
-		wake, heard := marked.wake(now, next), marks
+		wake, heard := next, marks
+		if at := marked.Next(); !at.IsZero() && at.Before(wake) {
+			wake = at
+		}
 		if now.Before(marked.deaf) {
 			heard = nil
+			if marked.deaf.Before(wake) {
+				wake = marked.deaf
+			}
 		}
 		timer := time.NewTimer(time.Until(wake))
 		select {
 		case <-timer.C:
 		case <-heard:
-			marked.hear(time.Now())
+			marked.Mark(time.Now())
 		case <-ctx.Done():
 			timer.Stop()
 			return false
@@ -106,42 +112,51 @@ const (
 	markEvery   = 5 * time.Second
 )
 
-// follow are the cycles that a mark asks for between two beats.
-type follow struct {
-	at   []time.Time // ascending
-	deaf time.Time   // no other mark is heard before
-	more int         // how many may still be added
+// Follow is the cycles that marks ask for between two beats.
+type Follow struct {
+	at     []time.Time // ascending
+	deaf   time.Time   // no other mark is heard before
+	missed bool        // one came before that
+	more   int         // how many cycles may still be added
 }
 
-func (f *follow) hear(now time.Time) {
+// Mark hears a mark, or remembers it until one may be heard.
+func (f *Follow) Mark(now time.Time) {
+	if f.missed = now.Before(f.deaf); f.missed {
+		return
+	}
 	f.at = []time.Time{now.Add(firstAfter), now.Add(secondAfter)}
 	f.deaf, f.more = now.Add(markEvery), mostMore
 }
 
-// again adds a cycle, if no other follows and it may.
-func (f *follow) again(now time.Time) {
+// Again adds a cycle, if no other follows and it may.
+func (f *Follow) Again(now time.Time) {
 	if len(f.at) == 0 && f.more > 0 {
 		f.more--
 		f.at = append(f.at, now.Add(moreAfter))
 	}
 }
 
-// due drops the cycles whose time has come, and reports whether there are some.
-func (f *follow) due(now time.Time) bool {
+// Next returns when the next cycle is due; zero: none is.
+func (f *Follow) Next() time.Time {
+	var next time.Time
+	if f.missed {
+		next = f.deaf.Add(firstAfter)
+	}
+	if len(f.at) > 0 && (next.IsZero() || f.at[0].Before(next)) {
+		next = f.at[0]
+	}
+	return next
+}
+
+// Due drops the cycles whose time has come, and reports whether there are some.
+func (f *Follow) Due(now time.Time) bool {
+	if f.missed && !now.Before(f.deaf) {
+		f.Mark(f.deaf)
+	}
 	n := len(f.at)
 	for len(f.at) > 0 && !now.Before(f.at[0]) {
 		f.at = f.at[1:]
 	}
 	return len(f.at) < n
-}
-
-// wake returns when the wait has something to do, if no mark comes before.
-func (f *follow) wake(now, next time.Time) time.Time {
-	if len(f.at) > 0 && f.at[0].Before(next) {
-		next = f.at[0]
-	}
-	if f.deaf.After(now) && f.deaf.Before(next) {
-		next = f.deaf
-	}
-	return next
 }

@@ -29,7 +29,7 @@ func simulateCommand(p process) *cli.Command {
 			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G, partitions: [long], gres: {gpu: 2}}]), or of what scontrol show nodes printed"},
 			&cli.StringFlag{Name: "plan", Usage: "the plan: a `FILE` that pba alloc export wrote; a trace of other weeks is moved into the plan's"},
 			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` or project:NAME=SLOTS all the time; may be given several times; with user: each user's jobs are a project of that name"},
-			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: all three)"},
+			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: these three), pba-0s (pba with a pending_threshold of 0s for each project: what slots in seconds cost)"},
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
 			option("threshold", "`TIME` that a job waits before others are preempted for it (default: pba.pending_threshold)"),
 			option("min-runtime", "`TIME` that a job runs before it may be preempted (default: pba.min_runtime)"),
@@ -70,7 +70,7 @@ func simulateCommand(p process) *cli.Command {
 }
 
 func policiesOf(lists []string) ([]string, error) {
-	known := []string{simulate.FIFO, simulate.Dedicated, simulate.PBA}
+	known := []string{simulate.FIFO, simulate.Dedicated, simulate.PBA, simulate.Seconds}
 	var all []string
 	for _, list := range lists {
 		for name := range strings.SplitSeq(list, ",") {
@@ -83,7 +83,7 @@ func policiesOf(lists []string) ([]string, error) {
 		}
 	}
 	if all == nil {
-		all = known
+		all = known[:3]
 	}
 	return all, nil
 }

@@ -61,6 +61,7 @@ func printStatus(out io.Writer, s *desk.Status) error {
 			return err
 		}
 	}
+	printThresholds(out, s)
 	for _, r := range s.Reclaims {
 		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.OneLine(reclaimLine(r)))
 	}
@@ -72,6 +73,21 @@ func printStatus(out io.Writer, s *desk.Status) error {
 		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}
 	return nil
+}
+
+// printThresholds prints the pools that are served after another time than the site's.
+func printThresholds(out io.Writer, s *desk.Status) {
+	for _, p := range s.Pools {
+		if p.Threshold == nil {
+			continue
+		}
+		pool := desk.Pool{Project: p.Project, User: p.User, Step: p.Step, Hosts: p.Hosts}
+		text := fmt.Sprintf("%s is served after %v, not %v", pool, seconds(*p.Threshold), seconds(s.Threshold))
+		if *p.Threshold < s.Threshold {
+			text += fmt.Sprintf(": %s may be preempted so within this hour", printable.Count(p.Early, "more slot"))
+		}
+		fmt.Fprintln(out, shell.Printable(text))
+	}
 }
 
 // printHeavy prints the number of dummy jobs, and each job that gathers.

@@ -59,7 +59,7 @@ func Examine(ctx context.Context, sys System) ([]Finding, error) {
 	defer func() { _ = b.Close() }()
 	d := &Desk{Config: c, Caller: who, sys: sys, ledger: l, queue: b}
 	for _, check := range []func(context.Context, *findings) error{
-		d.checkLedger, d.checkCycles, d.checkFilter, d.checkSetup, d.checkPlanUsers, d.checkQueue,
+		d.checkLedger, d.checkCycles, d.checkFilter, d.checkSetup, d.checkPlanUsers, d.checkOwnTerms, d.checkQueue,
 	} {
 		if err := check(ctx, &all); err != nil {
 			return all, err

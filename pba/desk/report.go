@@ -81,7 +81,7 @@ func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
 	if err != nil {
 		return nil, err
 	}
-	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Cycle: time.Duration(d.PBA.Every)}
+	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Own: d.PBA.Policy().Thresholds, Cycle: time.Duration(d.PBA.Every)}
 	rows, promise := report.Waits(jobs, reclaims, rates, p.Project)
 	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }

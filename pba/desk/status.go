@@ -20,6 +20,7 @@ type Status struct {
 	Mode      configfile.Mode     `json:"mode"`
 	Paused    bool                `json:"paused"`
 	LastCycle *ledger.CycleRecord `json:"last_cycle"` // null: there was none
+	Threshold float64             `json:"pending_threshold_seconds"`
 	Pools     []PoolStatus        `json:"pools"`
 	Farm      FarmStatus          `json:"farm"`
 	Reclaims  []Reclaim           `json:"reclaims"` // open ones
@@ -43,6 +44,9 @@ type PoolStatus struct {
 	Held      int      `json:"held"`
 	Waiting   int      `json:"waiting"`
 	Below     bool     `json:"below"`
+
+	Threshold *float64 `json:"pending_threshold_seconds,omitempty"` // its project's own; null: the site's holds
+	Early     int      `json:"early_slots,omitempty"`               // that may be preempted for it within this hour before the site's threshold, where its own is shorter
 }
 
 // FarmStatus is the farm in figures, in slots.
@@ -116,7 +120,7 @@ func (d *Desk) Status(ctx context.Context) (*Status, error) {
 func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	f := r.Plan.Farm
 	shown := &Status{
-		At: r.State.Farm.At, Week: d.thisWeek(), Mode: d.Mode, Paused: r.Rules.Paused,
+		At: r.State.Farm.At, Week: d.thisWeek(), Mode: d.Mode, Paused: r.Rules.Paused, Threshold: r.Rules.Policy.PendingThreshold.Seconds(),
 		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: FarmStatus{
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
@@ -146,6 +150,12 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
 			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
 		})
+		if own, ok := r.Rules.Policy.Thresholds[p.Project]; ok {
+			seconds, shown := own.Seconds(), &shown.Pools[len(shown.Pools)-1]
+			if shown.Threshold = &seconds; own < r.Rules.Policy.PendingThreshold {
+				shown.Early = p.Early
+			}
+		}
 	}
 	for i := range r.State.Memory.Reclaims { // as the last cycle left them
 		if rc := &r.State.Memory.Reclaims[i]; rc.Phase.Open() {

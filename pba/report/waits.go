@@ -41,8 +41,9 @@ type Promise struct {
 
 // Rates are what waits are measured against.
 type Rates struct {
-	Threshold time.Duration // pending_threshold
-	Cycle     time.Duration // every
+	Threshold time.Duration            // pending_threshold
+	Own       map[string]time.Duration // instead, by project: those that have a shorter one may be served before
+	Cycle     time.Duration            // every
 }
 
 // Waits sums up jobs that ran, and reclaims that were handed over, by project. A
@@ -104,6 +105,9 @@ func partsOf(r *ledger.PastReclaim, rates Rates) parts {
 		freed = r.Started
 	}
 	threshold := min(r.Clock, rates.Threshold)
+	if own, ok := rates.Own[r.Project]; ok && (own > rates.Threshold || r.Clock < rates.Threshold) {
+		threshold = min(r.Clock, own)
+	}
 	return parts{
 		threshold: threshold,
 		cycles:    max(r.Clock-threshold, 0) + max(acted.Sub(r.Planned), 0) + max(r.Started.Sub(freed), 0),

@@ -81,6 +81,7 @@ const (
 	FIFO      = "fifo"      // no guarantee at all
 	Dedicated = "dedicated" // hosts fenced off for each project: its jobs there and nowhere else
 	PBA       = "pba"       // Allotment
+	Seconds   = "pba-0s"    // Allotment with a pending_threshold of 0s for each project that has a guarantee
 )
 
 // Outcome is the result of one policy.

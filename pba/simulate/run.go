@@ -97,6 +97,7 @@ type driver struct {
 	first   time.Time // cycle
 	due     time.Time // something happened then, or the plan changes then, that a cycle must see; zero: nothing
 	quiet   bool      // the next cycle would do nothing if nothing happened
+	marked  pba.Follow
 	checker *checker
 }
 
@@ -104,14 +105,14 @@ func newDriver(ctx context.Context, w *workload, policy string, window Window, f
 	d := &driver{workload: w, ctx: ctx, policy: policy, meter: newMeter(w.Setup, window, w.calendar)}
 	hosts := w.hosts
 	switch policy {
-	case FIFO, PBA:
+	case FIFO, PBA, Seconds:
 	case Dedicated:
 		var err error
 		if hosts, d.hosts, err = fencedHosts(hosts, fences); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("policy %q is not known (known: %s, %s, %s)", policy, FIFO, Dedicated, PBA)
+		return nil, fmt.Errorf("policy %q is not known (known: %s, %s, %s, %s)", policy, FIFO, Dedicated, PBA, Seconds)
 	}
 	d.world = New(Config{
 		Manager: manager.Config{AgeingInterval: w.Policy.Cycle, AgeingCap: 69, ReserveAfter: w.Reserve},
@@ -142,8 +143,17 @@ func (d *driver) rules(_ context.Context, now time.Time) (pba.Rules, error) {
 		p.Projects = append(p.Projects, plan.Project{Name: name, Group: name})
 	}
 	p.Allocations, _ = d.calendar.inForce(now)
-	return pba.Rules{Policy: p, Observe: d.policy != PBA}, nil
+	if d.policy == Seconds {
+		p.Thresholds = map[string]time.Duration{}
+		for _, name := range d.calendar.projects {
+			p.Thresholds[name] = 0
+		}
+	}
+	return pba.Rules{Policy: p, Observe: !d.acts()}, nil
 }
+
+// acts reports whether Allotment runs the farm.
+func (d *driver) acts() bool { return d.policy == PBA || d.policy == Seconds }
 
 // run submits all jobs, and returns when all have ended.
 func (d *driver) run() error {
@@ -217,8 +227,17 @@ func (d *driver) nextGridTime(t time.Time) time.Time {
 	return at
 }
 
-// nextCycle returns the next cycle that could change something; zero if there is none.
+// nextCycle returns the next cycle that could change something, or that a mark of the
+// filter asks for; zero if there is none.
 func (d *driver) nextCycle() time.Time {
+	next := d.nextBeat()
+	if at := d.marked.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		return at
+	}
+	return next
+}
+
+func (d *driver) nextBeat() time.Time {
 	next := d.last.Add(d.Policy.Cycle)
 	if d.EveryCycle || !d.quiet {
 		return next
@@ -250,8 +269,13 @@ func (d *driver) cycle(at time.Time) error {
 	if err != nil {
 		return fmt.Errorf("cycle of %s: %w", at.UTC().Format(time.RFC3339), err)
 	}
-	d.meter.out.Cycles++
-	d.last = at
+	d.marked.Due(at)
+	if beat := at.Truncate(d.Policy.Cycle); beat.Equal(at) {
+		d.meter.out.Cycles++
+		d.last = at
+	} else if beat.After(d.last) {
+		d.last = beat // which was skipped
+	}
 	d.observe(&r)
 	if d.meter.changed {
 		d.meter.changed, d.quiet = false, false
@@ -371,9 +395,13 @@ func (d *driver) submit(a *arrival) error {
 	if d.hosts != nil {
 		spec.Hosts = d.hosts[a.account]
 	}
-	if a.account < len(d.calendar.projects) && d.policy == PBA {
-		if err := d.filter.decide(a, &spec); err != nil {
+	if a.account < len(d.calendar.projects) && d.acts() {
+		marks, err := d.filter.decide(a, &spec)
+		if err != nil {
 			return err
+		}
+		if marks {
+			d.marked.Mark(a.at)
 		}
 	}
 	d.meter.arriving = j
@@ -397,7 +425,7 @@ func (d *driver) watch(at time.Time, e manager.Effect) {
 
 // publish updates the submit filter with the pools and their standing.
 func (d *driver) publish(_ context.Context, s ledger.Standing) error {
-	if d.policy != PBA {
+	if !d.acts() {
 		return nil
 	}
 	allocations, _ := d.calendar.inForce(s.At)
@@ -421,7 +449,11 @@ func (f *filter) update(d *driver, allocations []plan.Allocation, s ledger.Stand
 		if err != nil {
 			return err
 		}
-		f.snapshot = esub.Encode(pba.FilterPolicy(rules.Policy, d.Filter, nil))
+		policy := pba.FilterPolicy(rules.Policy, d.Filter, nil)
+		for i := range policy.Projects {
+			policy.Projects[i].Mark = rules.Policy.Marks(policy.Projects[i].Name)
+		}
+		f.snapshot = esub.Encode(policy)
 		f.allocations = allocations
 		if f.reader, err = esub.Open(bytes.NewReader(f.snapshot), int64(len(f.snapshot))); err != nil {
 			return err
@@ -439,10 +471,11 @@ func (f *filter) update(d *driver, allocations []plan.Allocation, s ledger.Stand
 	return err
 }
 
-// decide runs the filter on a job. The engine is alive, even where its cycles are skipped.
-func (f *filter) decide(a *arrival, spec *backends.Spec) error {
+// decide runs the filter on a job, and reports whether it leaves a mark. The engine is alive,
+// even where its cycles are skipped.
+func (f *filter) decide(a *arrival, spec *backends.Spec) (marks bool, err error) {
 	if f.reader == nil {
-		return nil // before the first cycle
+		return false, nil // before the first cycle
 	}
 	req := esub.Request{User: a.user, UID: esub.Unknown, Project: spec.Project, Slots: a.slots, Memory: a.memory}
 	if a.suspend {
@@ -450,14 +483,14 @@ func (f *filter) decide(a *arrival, spec *backends.Spec) error {
 	}
 	decision, err := esub.Decide(req, f.reader, f.generation, f.generation.At)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if decision.Priority != 0 {
 		spec.Priority = decision.Priority
 	}
 	spec.Queue = decision.Queue
 	spec.Description = decision.Description()
-	return nil
+	return decision.Mark, nil
 }
 
 // engineView is the world as the engine sees it. It records, right before the first

@@ -113,6 +113,28 @@ func TestPolicies(t *testing.T) {
 	check("series: guaranteed", ours.Series.Pools[0].Allocated[3], 2)
 }
 
+// The same story where bob's slots are to be there in seconds: after the mark's first cycle.
+// More of his jobs come within the hour than twice his slots suffice for.
+func TestSlotsInSeconds(t *testing.T) {
+	jobs := []job{{0, 4000, 2, "ann"}, {1, 4000, 2, "ann"}, {105, 50, 2, "bob"}, {405, 50, 2, "bob"}, {705, 50, 2, "bob"}, {5000, 1, 1, "ann"}}
+	s := setup(newStore(t, jobs...), 4, planEntry("bob", 2))
+	s.Policies = []string{simulate.PBA, simulate.Seconds}
+	for _, every := range []bool{false, true} {
+		s.EveryCycle = every
+		r := mustRun(t, s)
+		site, seconds := r.Policies[0].Within, r.Policies[1].Within
+		if site.Wait.Mean != 75 || seconds.Wait.Median != 1 || seconds.Wait.Max != 75 {
+			t.Errorf("waits with 60 s %+v, with 0 s %+v; want 75, and 1, but 75 for the third job", site.Wait, seconds.Wait)
+		}
+		if a, b := r.Policies[0].Preemptions, r.Policies[1].Preemptions; a != 3 || b != 3 {
+			t.Errorf("%d and %d preemptions", a, b)
+		}
+		if a, b := r.Policies[0].Cycles+r.Policies[0].Skipped, r.Policies[1].Cycles+r.Policies[1].Skipped; a != b {
+			t.Errorf("%d and %d cycles at their beat", a, b)
+		}
+	}
+}
+
 // A free slot counts for one of two jobs that slots are preempted for at the same time.
 func TestRequestedSlots(t *testing.T) {
 	s := setup(newStore(t, job{0, 1000, 1, "ann"}, job{0, 1000, 2, "ann"}, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}, job{100, 50, 2, "bob"}), 8, planEntry("bob", 4))

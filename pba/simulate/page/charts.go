@@ -42,6 +42,8 @@ func styleOf(i int, policy string) (draw.LineStyle, draw.GlyphDrawer) {
 		return draw.LineStyle{Color: color.RGBA{0, 114, 178, 255}, Width: 2, Dashes: []vg.Length{8, 3}}, draw.SquareGlyph{}
 	case simulate.PBA:
 		return draw.LineStyle{Color: color.RGBA{0, 128, 92, 255}, Width: 2}, draw.CircleGlyph{}
+	case simulate.Seconds:
+		return draw.LineStyle{Color: color.RGBA{204, 121, 167, 255}, Width: 2, Dashes: []vg.Length{1, 2}}, draw.CrossGlyph{}
 	default:
 		return draw.LineStyle{Color: grey(90), Width: 1.5, Dashes: []vg.Length{1, 1 + vg.Length(i)}}, draw.CrossGlyph{}
 	}

@@ -177,6 +177,8 @@ func policyName(policy string) string {
 		return "fenced off"
 	case simulate.PBA:
 		return "Allotment"
+	case simulate.Seconds:
+		return "Allotment, 0 s"
 	default:
 		return printable.Text(policy)
 	}

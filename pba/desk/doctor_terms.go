@@ -1,0 +1,54 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/pba"
+)
+
+// checkOwnTerms checks the projects that have a pending_threshold of their own: that they
+// exist, and that an engine waits for those whose slots are to be there in seconds.
+func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
+	projects, err := d.ledger.Projects(ctx)
+	if err != nil || len(d.PBA.Projects) == 0 {
+		return err
+	}
+	quick := ""
+	for _, name := range slices.Sorted(maps.Keys(d.PBA.Projects)) {
+		if _, err := named(projects, name); err != nil {
+			all.add("config", "correct the name, or remove it from pba.projects", "pba.projects names %s, and there is no project of that name", name)
+			continue
+		}
+		if *d.PBA.Projects[name].PendingThreshold == 0 && quick == "" {
+			quick = name
+		}
+	}
+	switch holder := pba.Holder(d.Paths.State, pba.RunLock); {
+	case quick == "":
+	case !d.queue.Abilities().Marks:
+		all.add("config", "leave it, if slots within a cycle or two are enough", "project %s has a pending_threshold of 0s, but on this queue no cycle begins when a job comes", quick)
+	case holder == 0 || !waits(holder):
+		all.add("cycles", "run cycles by a service that waits: `pba rebalance --every "+fmt.Sprint(d.PBA.Every)+"` without --for (docs/operate.md)",
+			"project %s has a pending_threshold of 0s, and no pba rebalance waits for its jobs: they wait for the next cycle", quick)
+	}
+	return nil
+}
+
+// waits reports whether a process that runs cycles hears the submit filter's marks: it does
+// unless it has a --for. One that can't be looked at counts as one that does.
+func waits(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return true
+	}
+	return !slices.ContainsFunc(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"), func(arg string) bool {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(arg, "-") && name == "for"
+	})
+}
