@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -44,4 +46,17 @@ func holderOf(locks []byte, dev, inode uint64) int {
 		}
 	}
 	return 0
+}
+
+// HearsMarks reports whether a process that runs cycles hears the submit filter's marks: it
+// does unless it has a --for. One that can't be looked at counts as one that does.
+func HearsMarks(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return true
+	}
+	return !slices.ContainsFunc(strings.Split(string(line), "\x00"), func(arg string) bool {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(arg, "-") && name == "for"
+	})
 }

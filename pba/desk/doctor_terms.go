@@ -1,13 +1,10 @@
 package desk
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/allotment-hpc/allotment/pba"
 )
@@ -33,22 +30,9 @@ func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
 	case quick == "":
 	case !d.queue.Abilities().Marks:
 		all.add("config", "leave it, if slots within a cycle or two are enough", "project %s has a pending_threshold of 0s, but on this queue no cycle begins when a job comes", quick)
-	case holder == 0 || !waits(holder):
+	case holder == 0 || !pba.HearsMarks(holder):
 		all.add("cycles", "run cycles by a service that waits: `pba rebalance --every "+fmt.Sprint(d.PBA.Every)+"` without --for (docs/operate.md)",
 			"project %s has a pending_threshold of 0s, and no pba rebalance waits for its jobs: they wait for the next cycle", quick)
 	}
 	return nil
-}
-
-// waits reports whether a process that runs cycles hears the submit filter's marks: it does
-// unless it has a --for. One that can't be looked at counts as one that does.
-func waits(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return true
-	}
-	return !slices.ContainsFunc(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"), func(arg string) bool {
-		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		return strings.HasPrefix(arg, "-") && name == "for"
-	})
 }
