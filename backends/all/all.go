@@ -22,6 +22,7 @@ type Options struct {
 	LSF   lsf.Config
 	// LowQueue is where lowered jobs go, for a queue that has no lower priority.
 	LowQueue string
+	Brief    bool // the process makes few calls and ends
 	Start    bool // a queue that belongs to this run is started when it is not running
 }
 
@@ -29,7 +30,7 @@ type Options struct {
 func Open(name string, o Options) (backends.Backend, error) {
 	switch name {
 	case "miniq":
-		return client.Open(client.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
+		return client.Open(client.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start, Blocking: o.Brief}), nil
 	case "slurm":
 		return slurm.Open(slurm.Options{Config: o.Slurm}), nil
 	case "lsf":

@@ -17,10 +17,13 @@ import (
 
 // Options name a queue, and say how to reach it.
 type Options struct {
-	Paths   home.Paths
-	Config  miniq.Config
-	Start   bool          // start the daemon when none is running
-	Timeout time.Duration // of a call whose context has no deadline; 0: DefaultTimeout
+	Paths  home.Paths
+	Config miniq.Config
+	Start  bool // start the daemon when none is running
+	// Blocking: a call blocks its thread. A process that makes one call and ends takes less
+	// time if the runtime need not poll; one with many at a time takes more.
+	Blocking bool
+	Timeout  time.Duration // of a call whose context has no deadline; 0: DefaultTimeout
 }
 
 // DefaultTimeout bounds a call.
@@ -263,7 +266,7 @@ func (c *Client) start(ctx context.Context) error {
 // dialAny dials the socket of these paths or, if no daemon listens there, the one that
 // the daemon of the same state has.
 func (c *Client) dialAny() (*connection, error) {
-	conn, err := dialSocket(c.socket)
+	conn, err := dialSocket(c.socket, c.options.Blocking)
 	if err == nil || !notListening(err) {
 		return conn, err
 	}
@@ -271,7 +274,7 @@ func (c *Client) dialAny() (*connection, error) {
 	if other == "" || other == c.socket {
 		return nil, err
 	}
-	if conn, otherErr := dialSocket(other); otherErr == nil {
+	if conn, otherErr := dialSocket(other, c.options.Blocking); otherErr == nil {
 		return conn, nil
 	}
 	return nil, err

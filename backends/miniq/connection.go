@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,18 +15,15 @@ import (
 )
 
 // connection is one to the daemon, with what has been read of an answer. It does without
-// package net: that takes asub longer to start than the whole conversation, and wakes
-// another thread for each part of it. A request blocks its thread.
+// package net, which takes asub longer to start than the whole conversation.
 type connection struct {
-	fd    int
-	in    *bufio.Reader
-	until time.Time // when Read and Write give up
-
-	mu     sync.Mutex
-	closed bool
+	*os.File
+	in       *bufio.Reader
+	blocking bool      // see Options.Blocking
+	until    time.Time // when Read and Write give up
 }
 
-func dialSocket(path string) (*connection, error) {
+func dialSocket(path string, blocking bool) (*connection, error) {
 	name, release, err := miniq.ShortName(path)
 	if err != nil {
 		return nil, err
@@ -38,30 +33,39 @@ func dialSocket(path string) (*connection, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	c := &connection{fd: fd}
-	if err := c.connect(name); err != nil {
-		c.close()
+	if err := connect(fd, name, blocking); err != nil {
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	c := &connection{File: os.NewFile(uintptr(fd), path), blocking: blocking} // the runtime polls for it, unless it blocks
 	c.in = bufio.NewReader(c)
 	return c, nil
 }
 
 // connect connects, and does not wait for a listener that has no room.
-func (c *connection) connect(name string) error {
-	if err := retry(func() error { return unix.Connect(c.fd, &unix.SockaddrUnix{Name: name}) }); err != nil {
-		return os.NewSyscallError("connect", err)
+func connect(fd int, name string, blocking bool) error {
+	for {
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: name})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("connect", err)
+		}
 	}
-	if err := c.checkPeer(); err != nil {
+	if err := checkPeer(fd); err != nil {
 		return err
 	}
-	return os.NewSyscallError("fcntl", unix.SetNonblock(c.fd, false))
+	if !blocking {
+		return nil
+	}
+	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, false))
 }
 
 // checkPeer returns an error unless root or this user listens at the other end. Jobs, with
 // their environments, are sent to no other user, wherever the socket lies.
-func (c *connection) checkPeer() error {
-	uid, err := peer.UIDOf(c.fd)
+func checkPeer(fd int) error {
+	uid, err := peer.UIDOf(fd)
 	if err != nil {
 		return fmt.Errorf("read the user ID of the process that listens: %w", err)
 	}
@@ -72,84 +76,53 @@ func (c *connection) checkPeer() error {
 }
 
 // setDeadline has Read and Write give up at a context's deadline.
-func (c *connection) setDeadline(ctx context.Context) error {
+func (c *connection) setDeadline(ctx context.Context) (err error) {
 	at, ok := ctx.Deadline()
 	if !ok || at.Equal(c.until) {
 		return nil
 	}
 	c.until = at
-	left := unix.NsecToTimeval((max(time.Until(at), 0) + time.Millisecond).Nanoseconds()) // zero would be for ever, and the context ends first
-	return os.NewSyscallError("setsockopt", errors.Join(unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left),
-		unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &left)))
-}
-
-// failed returns the error of a system call that transfers data.
-func (c *connection) failed(call string, err error) error {
-	if errors.Is(err, unix.EAGAIN) {
-		return os.ErrDeadlineExceeded
+	if !c.blocking {
+		return c.SetDeadline(at)
 	}
-	return os.NewSyscallError(call, err)
+	left := unix.NsecToTimeval((max(time.Until(at), 0) + time.Millisecond).Nanoseconds()) // zero would be for ever, and the context ends first
+	c.control(func(fd int) {
+		err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &left))
+	})
+	return os.NewSyscallError("setsockopt", err)
 }
 
 // Read waits for a part of an answer.
-func (c *connection) Read(b []byte) (n int, err error) {
-	if !c.until.IsZero() && !time.Now().Before(c.until) {
+func (c *connection) Read(b []byte) (int, error) {
+	if c.blocking && !c.until.IsZero() && !time.Now().Before(c.until) { // the kernel counts for each call anew
 		return 0, os.ErrDeadlineExceeded
 	}
-	err = retry(func() error { n, err = unix.Read(c.fd, b); return err })
-	switch {
-	case err != nil:
-		return 0, c.failed("read", err)
-	case n == 0 && len(b) > 0:
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-// Write sends the whole of b, and waits until the daemon takes it.
-func (c *connection) Write(b []byte) (sent int, err error) {
-	for sent < len(b) {
-		var n int
-		if err := retry(func() error { n, err = unix.Write(c.fd, b[sent:]); return err }); err != nil {
-			return sent, c.failed("write", err)
-		}
-		sent += n
-	}
-	return sent, nil
-}
-
-// retry makes a system call again that a signal has interrupted.
-func retry(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return c.File.Read(b)
 }
 
 // interrupt ends a Read or Write that waits, and all later ones. It may be called at any
 // time, even after close.
 func (c *connection) interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
-	}
+	c.control(func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) })
 }
 
-func (c *connection) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.closed = true
-		_ = unix.Close(c.fd)
-	}
-}
+func (c *connection) close() { _ = c.Close() }
 
 // alive reports whether an idle connection can be used: the daemon has sent nothing
 // and has not hung up.
 func (c *connection) alive() bool {
-	var b [1]byte
-	_, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return c.in.Buffered() == 0 && errors.Is(err, unix.EAGAIN)
+	quiet := false
+	c.control(func(fd int) {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		quiet = errors.Is(err, unix.EAGAIN)
+	})
+	return quiet && c.in.Buffered() == 0
+}
+
+// control does something to the socket, unless it is closed.
+func (c *connection) control(do func(fd int)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { do(int(fd)) })
+	}
 }

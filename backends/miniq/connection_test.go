@@ -11,7 +11,7 @@ import (
 )
 
 // dialTest returns a connection, and its other end.
-func dialTest(t *testing.T) (*connection, net.Conn) {
+func dialTest(t *testing.T, blocking bool) (*connection, net.Conn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -19,7 +19,7 @@ func dialTest(t *testing.T) (*connection, net.Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := dialSocket(path)
+	c, err := dialSocket(path, blocking)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +32,17 @@ func dialTest(t *testing.T) (*connection, net.Conn) {
 	return c, other
 }
 
-func TestConnectionTransfers(t *testing.T) {
-	c, other := dialTest(t)
+// inBothModes runs a test on connections that block their thread, and on those that don't.
+func inBothModes(t *testing.T, test func(t *testing.T, blocking bool)) {
+	t.Helper()
+	t.Run("blocking", func(t *testing.T) { test(t, true) })
+	t.Run("polled", func(t *testing.T) { test(t, false) })
+}
+
+func TestConnectionTransfers(t *testing.T) { inBothModes(t, testTransfers) }
+
+func testTransfers(t *testing.T, blocking bool) {
+	c, other := dialTest(t, blocking)
 	if !c.alive() {
 		t.Error("a new connection is of no use")
 	}
@@ -58,7 +67,9 @@ func TestConnectionTransfers(t *testing.T) {
 }
 
 // What waits ends when its context does, by a timer or without.
-func TestConnectionsEndWithTheirContext(t *testing.T) {
+func TestConnectionsEndWithTheirContext(t *testing.T) { inBothModes(t, testContextEnds) }
+
+func testContextEnds(t *testing.T, blocking bool) {
 	canceled, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, ctx := range map[string]context.Context{
@@ -67,7 +78,7 @@ func TestConnectionsEndWithTheirContext(t *testing.T) {
 		"no time":     deadline{t.Context(), time.Now()},
 		"of a parent": deadline{canceled, time.Now().Add(time.Hour)},
 	} {
-		c, _ := dialTest(t)
+		c, _ := dialTest(t, blocking)
 		if err := c.setDeadline(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -88,9 +99,9 @@ func TestConnectionsEndWithTheirContext(t *testing.T) {
 
 // An interrupt that comes too late meets no other file.
 func TestInterruptAfterClose(t *testing.T) {
-	c, _ := dialTest(t)
+	c, _ := dialTest(t, true)
 	c.close()
-	again, other := dialTest(t) // it has the descriptor of the first one
+	again, other := dialTest(t, true) // it has the descriptor of the first one
 	c.interrupt()
 	if _, err := other.Write([]byte("x")); err != nil {
 		t.Fatal(err)
