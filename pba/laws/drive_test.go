@@ -117,7 +117,7 @@ type drive struct {
 	odd       map[backends.ID]bool    // jobs that are not understood
 	shaken    bool                    // hosts came or went since the last cycle
 	condemned map[int64]bool          // reclaims that broke a law as they were planned
-	claims    map[string]time.Time    // by host: the last start of a job that had a priority of its owner's
+	claims    map[string]time.Time    // by host: the last start of a job that had a priority of its owner's, or strayed
 	strayed   bool                    // a job of a pool started on hosts that are not the pool's
 	shook     time.Time               // when hosts came or went last
 	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle

@@ -404,7 +404,8 @@ func (d *drive) findClaims(farm *backends.Snapshot) {
 
 // lawUseless: a reclaim that took slots from victims ends with a job of a pool in them, unless
 // something came in between that no plan can know of: its owner's act, a job that its owner put
-// before all others, another guarantee, a host that went, victims that did not end in time.
+// before all others or that strayed from its pool's hosts, another guarantee, a host that went,
+// victims that did not end in time.
 func (d *drive) lawUseless(state *plan.State, p *plan.Plan) {
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
@@ -413,7 +414,7 @@ func (d *drive) lawUseless(state *plan.State, p *plan.Plan) {
 		if r.Phase.Open() || r.Phase == plan.HandedOver || !r.Ended.Equal(p.At) || !taken || slow || d.condemned[r.ID] || d.shook.After(r.Planned) {
 			continue
 		}
-		if slices.ContainsFunc(r.Hosts, func(p backends.Placement) bool { return d.claims[p.Host].After(r.Planned) }) {
+		if slices.ContainsFunc(r.Hosts, func(p backends.Placement) bool { return !d.claims[p.Host].Before(r.Planned) }) {
 			continue
 		}
 		if c := d.jobCase(r.Beneficiary); c == nil || c.Killed+c.Raised+c.Stopped > 0 || c.Hold {
@@ -433,14 +434,27 @@ func (d *drive) lawUseless(state *plan.State, p *plan.Plan) {
 	}
 }
 
-// findStrays records whether a job that had room in a pool started on hosts that are not the
-// pool's, where it is a normal one: in slots that the plan meant for others, whose queue is not
-// bound to the pool's hosts.
+// findStrays records whether, and where, jobs that had room in a pool started on hosts that are
+// not the pool's, where they are normal ones: in slots that the plan meant for others. A queue
+// is not bound to a pool's hosts.
 func (d *drive) findStrays(state *plan.State, policy *plan.Policy) {
-	d.strayed = d.Sets != nil && slices.ContainsFunc(state.Farm.Jobs, func(j backends.Job) bool {
-		i := slices.IndexFunc(policy.Allocations, func(a plan.Allocation) bool { return a.ID == state.Memory.Jobs[j.ID].Pool })
-		return j.State == backends.Running && i >= 0 && slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return setOf(policy, p.Host) != policy.Allocations[i].Hosts })
-	})
+	d.strayed = false
+	if d.Sets == nil {
+		return
+	}
+	for i := range state.Farm.Jobs {
+		j := &state.Farm.Jobs[i]
+		at := slices.IndexFunc(policy.Allocations, func(a plan.Allocation) bool { return a.ID == state.Memory.Jobs[j.ID].Pool })
+		if j.State != backends.Running || at < 0 || !slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return setOf(policy, p.Host) != policy.Allocations[at].Hosts }) {
+			continue
+		}
+		d.strayed = true
+		for _, p := range j.Hosts {
+			if j.Started.After(d.claims[p.Host]) {
+				d.claims[p.Host] = j.Started
+			}
+		}
+	}
 }
 
 func sharesHost(a, b []backends.Placement) bool {
