@@ -63,6 +63,10 @@ func policies() []policy {
 			Name: "allotment-60", Title: "Allotment, threshold 60 s", engine: &engine{},
 			what: "The defaults of `pba init`, with fair share as above.",
 		},
+		{
+			Name: "allotment-0", Title: "Allotment, threshold 0 s", engine: &engine{more: ", projects: {" + ours + ": {pending_threshold: 0s}}"},
+			what: "The same with `projects: {chipa: {pending_threshold: 0s}}`, while its budget lasts: twice the project's slots in an hour. That hour is not scaled, nor are the one and three seconds after which a cycle follows a submission.",
+		},
 	}
 }
 
