@@ -20,6 +20,7 @@ func Plain(text string) (root *Node, ok bool) {
 	}()
 	p := plain{lines: strings.Split(text, "\n"), at: -1}
 	p.checkCharacters(text)
+	p.skipStart()
 	if p.next(); p.ended() {
 		return nil, true
 	}
@@ -59,6 +60,19 @@ func (p *plain) checkCharacters(text string) {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		p.require(c == '\n' || c >= ' ' && c <= '~' || c >= 0xA0 && c < 0xD800 && c != 0x2028 && c != 0x2029)
 		i += n
+	}
+}
+
+// skipStart passes the line --- with which many files begin.
+func (p *plain) skipStart() {
+	for i, line := range p.lines {
+		switch text := strings.TrimLeft(line, " "); {
+		case line == "---":
+			p.lines[i] = ""
+			return
+		case text != "" && text[0] != '#':
+			return
+		}
 	}
 }
 
@@ -239,7 +253,9 @@ func (p *plain) flow(indent int) *Node {
 		if !first {
 			p.require(p.rest()[0] == ',')
 			p.column++
-			p.require(p.mark(indent) != closing)
+			if p.mark(indent) == closing {
+				break // the last one may be followed by a comma, too
+			}
 		}
 		if n.Kind == Mapping {
 			n.Content = append(n.Content, p.flowKey())

@@ -119,6 +119,7 @@ func TestPlain(t *testing.T) {
 		"backend: lsf # ours\nlsf: {bin: /lsf/bin, envdir: \"\"}\n",
 		"miniq:\n  nodes: [\"n1:4:16G\",\n    \"n2:4:16G:gpu=2,big\"]\n  ageing:\n\n    cap: 69\nqueues:\n- a\n- 'it''s'\n",
 		"pba:\n  host_sets: {gpu: [n1, n2], big: []}\n  roles:\n    admins:\n      users: [\"a\\\"\\u00e4\"]\ndummies:\n  heavy:\n  - project: chipA\n    memory: 24G\n  - {project: b, memory: 1.5T}\n  -\n    project: c\n",
+		"miniq: {nodes: [\"node1:4:16G\", \"node2:4:16G\", ]}\n", "a: {b: 1, }\nc: [ ]\nd: { }\n", "# ours\n---\na: 1\n", "---\n",
 		"a: -1\nb: 0x1F\nc: yes\nd: ~\ne:\nf: 1_000\ng: .5\nh: Zürich\n",
 	} {
 		if plain, diff := check(text); !plain || diff != "" {
