@@ -46,6 +46,7 @@ const (
 	lawSpared
 	lawUnits
 	lawUseless
+	lawShare
 	crash // in no document: nothing panics
 	laws
 )
@@ -75,6 +76,7 @@ const (
 	metOdd
 	metOutage
 	metAway
+	waited
 	shares
 )
 
@@ -87,6 +89,7 @@ func (s share) String() string {
 		"preempted before the site's threshold",
 		"preempted for a job that needs a resource", "preempted for a job that some hosts suit", "emptied a host for a job", "preempted for a job of some form",
 		"let elements of an array with a limit hold room", "had a job that is not understood", "had a host go while a reclaim was open", "opened a reclaim while a host was away",
+		"renewed the hold of a job that can't be preempted",
 	}[s]
 }
 
@@ -206,6 +209,7 @@ func (d *drive) submit(i int) {
 	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay)}
 	spec := j.spec()
 	d.held(&spec, d.world.Now())
+	d.heldFixed(&spec, j)
 	by := manager.By{User: userName(j.User)}
 	if j.Claimed { // miniq allows it to administrators only, LSF to the job's owner
 		spec.Priority, by.Admin = j.Claim, true
@@ -278,16 +282,20 @@ func (d *drive) once(c int) *plan.Plan {
 		panic(fmt.Sprintf("cycle %d: %v; %s", c, err, r.Note))
 	}
 	d.write(&r)
-	if !d.Heavy {
+	if !d.Heavy && !d.Fixed {
 		d.judgeStarts(r.State.Farm)
 		d.findClaims(r.State.Farm)
 		d.findStrays(&r.State, &r.Rules.Policy)
 	}
 	g := newJudge(d, &r.State, &r.Rules.Policy, &r.Plan)
-	if d.Heavy {
+	switch {
+	case d.Heavy:
 		g.lawSame()
 		d.judgeHeavy(r.State.Farm, &r.Plan)
-	} else {
+	case d.Fixed:
+		g.lawSame()
+		d.judgeFixed(r.State.Farm, &r.Plan)
+	default:
 		g.plan(c)
 		d.lawUseless(&r.State, &r.Plan)
 		if d.Forms && c%2 == 0 {
@@ -304,7 +312,7 @@ func (d *drive) once(c int) *plan.Plan {
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}
-	if !d.Heavy {
+	if !d.Heavy && !d.Fixed {
 		d.judgeQueue(&r.Plan)
 	}
 	return &r.Plan
@@ -401,7 +409,7 @@ func (d *drive) finish() {
 			d.advance(at)
 			continue
 		}
-		if now := d.world.Now(); n < steady || d.Heavy || at.Sub(now) < cycle { // holds of heavy jobs are renewed
+		if now := d.world.Now(); n < steady || d.Heavy || d.Fixed || at.Sub(now) < cycle { // holds of jobs that wait are renewed
 			at = now.Add(cycle)
 		}
 		d.advance(at)

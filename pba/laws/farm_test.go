@@ -33,6 +33,7 @@ type farm struct {
 
 	Outages              []outageCase
 	Forms                bool // see judgeForms
+	Fixed                bool // jobs that can't be preempted are held
 	Heavy                bool // its queue does not manage memory; dummy jobs do
 	Gather, MaxGathering int  // gather_timeout; % of the farm
 }
@@ -344,12 +345,15 @@ func (f *farm) policy(at int) plan.Policy {
 	p := plan.Policy{
 		Cycle: cycle, PendingThreshold: seconds(f.Threshold), MinRuntime: seconds(f.MinRuntime),
 		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace),
-		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1,
+		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
 		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending},
 		LowQueue:    "low",
 		Dummies:     f.dummies(),
 		HostSets:    f.hostSets(),
+	}
+	if f.Fixed {
+		p.UnpreemptableShare = fixedShare
 	}
 	for i := range f.Members {
 		p.Projects = append(p.Projects, plan.Project{Name: projectName(i), Group: "g" + strconv.Itoa(i)})

@@ -119,10 +119,11 @@ type breach struct {
 }
 
 // allFarms runs as many farms as -rapid.checks says, once for all laws; allHeavy those
-// of heavy jobs.
+// of heavy jobs, allFixed those of jobs that can't be preempted.
 var (
 	allFarms = sync.OnceValue(func() *result { return runAll(farms, 1) })
 	allHeavy = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
+	allFixed = sync.OnceValue(func() *result { return runAll(fixedFarms, 4) })
 )
 
 // runAll runs rapid.checks / oneOf farms.
