@@ -174,6 +174,9 @@ func (l loader) fill(node *Node, v reflect.Value, name string) error {
 		return l.list(node, v, name)
 	case reflect.Map:
 		return l.table(node, v, name)
+	case reflect.Pointer: // nil where it is not given
+		v.Set(reflect.New(v.Type().Elem()))
+		return l.fill(node, v.Elem(), name)
 	case reflect.Interface:
 		return nil // a section that this program has no use for
 	default:

@@ -21,6 +21,18 @@ func TestDefaultConfigIsValid(t *testing.T) {
 	}
 }
 
+func TestProjectsHaveTheirOwnThreshold(t *testing.T) {
+	for _, text := range []string{"projects:\n  chipA:\n    pending_threshold: 0s\n", "projects: {chipA: {pending_threshold: 0s}}", "{projects: {chipA: {pending_threshold: 0s}}}"} {
+		c := Default()
+		if err := config.Parse("c.yaml", []byte("pba:\n  "+strings.ReplaceAll(text, "\n", "\n  ")+"\n"), map[string]any{"pba": &c}, yamlplain.Convert); err != nil {
+			t.Fatal(err)
+		}
+		if p := c.Policy(); !p.Marks("chipA") || p.Marks("chipB") {
+			t.Errorf("%q: %v", text, p.Thresholds)
+		}
+	}
+}
+
 func TestConfigRejectsInvalidValues(t *testing.T) {
 	for text, want := range map[string]string{
 		"every: 0s":                       "above zero",
@@ -37,16 +49,19 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 		"max_allocated: 101%":             "0% to 100%",
 		"max_allocated: 0.85":             "percentage",
 		"unpreemptable: {max_share: -1%}": "0% to 100%",
-		"victim_order: [started_last]":    "known: started_most_recently",
-		"victim_order: [most_pending, most_pending]": "twice",
-		"host_sets: {gpu: [n1, n2], big: [n3, n2]}":  "f:2: pba.host_sets: host n2 is in big and in gpu",
-		"host_sets: {gpu: []}":                       "gpu: it names no hosts",
-		"host_sets: {gpu: [\"\"]}":                   "gpu: a host without a name",
-		"host_sets: {gpu: n1}":                       "host_sets.gpu: want a list",
-		"host_sets: {g pu: [n1]}":                    `"g pu" can't be the name`,
-		"host_sets: [n1]":                            "host_sets",
-		"host_sets: {gpu: [n1], gpu: [n2]}":          "second time",
-		"min_runtme: 5s":                             `f:2: unknown key "pba.min_runtme"`,
+		"projects: {chipA: {}}":           "chipA: pending_threshold is missing",
+		"projects: {chipA: {pending_threshold: -1s}}": "negative",
+		"projects: {chipA: {threshold: 0s}}":          "known: pending_threshold",
+		"victim_order: [started_last]":                "known: started_most_recently",
+		"victim_order: [most_pending, most_pending]":  "twice",
+		"host_sets: {gpu: [n1, n2], big: [n3, n2]}":   "f:2: pba.host_sets: host n2 is in big and in gpu",
+		"host_sets: {gpu: []}":                        "gpu: it names no hosts",
+		"host_sets: {gpu: [\"\"]}":                    "gpu: a host without a name",
+		"host_sets: {gpu: n1}":                        "host_sets.gpu: want a list",
+		"host_sets: {g pu: [n1]}":                     `"g pu" can't be the name`,
+		"host_sets: [n1]":                             "host_sets",
+		"host_sets: {gpu: [n1], gpu: [n2]}":           "second time",
+		"min_runtme: 5s":                              `f:2: unknown key "pba.min_runtme"`,
 	} {
 		c := Default()
 		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c}, yamlplain.Convert)
