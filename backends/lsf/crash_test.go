@@ -157,6 +157,10 @@ func TestResumeByOwnerIsUndone(t *testing.T) {
 	if j := e.await(id, "it to be stopped again beside another one", is(backends.Suspended)); !j.Resuming {
 		t.Errorf("%+v does not wait for its room", j)
 	}
+	// Times are whole seconds: it goes on in a later one than it started in.
+	if !await.Soon(func() bool { return time.Now().Unix() > was.Started.Unix() }) {
+		t.Fatal("the clock stands")
+	}
 	if err := e.Kill(t.Context(), []backends.ID{other}).First(); err != nil {
 		t.Fatal(err)
 	}
