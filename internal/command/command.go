@@ -44,7 +44,11 @@ func (e *Error) Error() string {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(quoted(arg))
+		if b.Len() > maxShown {
+			b.WriteString("...")
+			break
+		}
+		b.WriteString(shortened(quoted(arg)))
 	}
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
@@ -58,6 +62,26 @@ func (e *Error) Error() string {
 // Unwrap returns the cause: context.DeadlineExceeded after the time limit,
 // exec.ErrNotFound for a program that is not there, an *exec.ExitError.
 func (e *Error) Unwrap() error { return e.Err }
+
+// An error is to be one line of a terminal, or two.
+const (
+	maxShown    = 160 // bytes of a command's arguments, about
+	maxArgument = 100 // bytes of one of them
+)
+
+// shortened returns the beginning of an argument that is long.
+func shortened(arg string) string {
+	if len(arg) <= maxArgument {
+		return arg
+	}
+	return strings.ToValidUTF8(arg[:maxArgument], "") + "..."
+}
+
+// timeoutError is the cause of an end by a command's own time limit.
+type timeoutError struct{ limit time.Duration }
+
+func (e timeoutError) Error() string { return fmt.Sprintf("timed out after %v", e.limit) }
+func (timeoutError) Unwrap() error   { return context.DeadlineExceeded }
 
 // quoted shows an argument so that its ends can be seen.
 func quoted(arg string) string {
@@ -83,7 +107,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	}
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("timed out after %v: %w", c.Timeout, context.DeadlineExceeded))
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, timeoutError{c.Timeout})
 		defer cancel()
 	}
 	var stdout bytes.Buffer

@@ -136,6 +136,18 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	}
 }
 
+// What stands in an error is for people: thousands of job IDs are not.
+func TestLongCommandsAreShortened(t *testing.T) {
+	argv := []string{"sh", "-c", "exit 3", strings.Repeat("x", 5000)}
+	for range 1000 {
+		argv = append(argv, "123456")
+	}
+	_, err := command.Run(t.Context(), command.Command{Argv: argv})
+	if err == nil || len(err.Error()) > 300 || !strings.HasPrefix(err.Error(), `sh -c "exit 3" xxx`) || !strings.HasSuffix(err.Error(), "...: exit status 3") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCancelStopsRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
