@@ -115,7 +115,10 @@ func (b *books) shareOut() {
 		case !b.holdsFixed || !j.fixed || j.pba() || j.leaving || j.State.Ended():
 		case j.State == backends.Running || j.State == backends.Suspended:
 			g.take(j, b.managedSlots(j))
-		case b.dummies.Unit(j.ID) == nil && j.reclaim == nil && len(j.Pinned) == 0:
+		case b.dummies.Unit(j.ID) != nil:
+		case j.reclaim != nil || len(j.Pinned) > 0:
+			g.take(j, j.Slots) // it lost its pool, and may start where slots come free for it
+		default:
 			free = append(free, j)
 		}
 	}

@@ -122,6 +122,10 @@ func TestFixedJobsAreReleasedAsTheShareAllows(t *testing.T) { // R22
 			s.job("bob", "", "n1*4", time.Hour, noRequeue)
 			s.job("cat", "", "", time.Hour, filtered(s), func(j *backends.Job) { j.HeldUntil = s.now.Add(s.policy.HoldLimit/2 - time.Second) })
 		}, "hold 2"},
+		"one that lost its pool while it was pinned counts": {func(s *scene) {
+			s.job("bob", "", "", time.Minute, noRequeue, slots(4), func(j *backends.Job) { j.Pinned = []string{"n1"} })
+			s.job("cat", "", "", time.Hour, filtered(s))
+		}, ""},
 		"on_excess: pass": {func(s *scene) {
 			s.policy.HoldFixed = false
 			s.job("bob", "", "n1*4", time.Hour, noRequeue)
