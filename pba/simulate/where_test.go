@@ -131,3 +131,28 @@ func TestDedicatedDividesResources(t *testing.T) {
 		t.Errorf("%d jobs, left out: %+v", r.Trace.Jobs, r.Trace.LeftOut)
 	}
 }
+
+func FuzzReadNodes(f *testing.F) {
+	f.Add(nodes)
+	f.Add("NodeName=n1 CPUTot=4 RealMemory=16 Gres=gpu:a:2(S:0-1)\n   Partitions=a,b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		hosts, ok, err := simulate.ReadNodes(text)
+		if err != nil || !ok {
+			if len(hosts) > 0 {
+				t.Fatalf("%d hosts with ok %v and error %v", len(hosts), ok, err)
+			}
+			return
+		}
+		for i := range hosts {
+			h := &hosts[i]
+			if h.Slots < 1 || h.Memory < 0 {
+				t.Fatalf("host %q has %d slots and %d bytes", h.Name, h.Slots, h.Memory)
+			}
+			for _, a := range h.Has {
+				if a.Count < 0 {
+					t.Fatalf("host %q has %d of %q", h.Name, a.Count, a.Name)
+				}
+			}
+		}
+	})
+}
