@@ -52,7 +52,7 @@ var roundFarm = []roundHost{
 	{judge.Amounts{Slots: 4}, "tiny", true},
 	{judge.Amounts{Slots: 8}, "big", false},
 	{judge.Amounts{Slots: 4, GPUs: 2}, "accelerated", false},
-	{judge.Amounts{Slots: 8}, "big", false},
+	{judge.Amounts{Slots: 8, GPUs: 2}, "big", false},
 	{judge.Amounts{Slots: 4, GPUs: 2}, "accelerated", false},
 }
 
