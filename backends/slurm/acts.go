@@ -388,7 +388,11 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		if r.pinned = len(hosts) > 0; !r.pinned {
 			hosts, r.asked = r.asked, nil
 		}
-		return []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.recordChange()}
+		changes := []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.recordChange()}
+		if own, fixed := withoutFixed(it.Job.licences); fixed && r.pinned {
+			changes = append(changes, "Licenses="+own) // it has room in a pool by now
+		}
+		return changes
 	})
 	return b.Errors()
 }

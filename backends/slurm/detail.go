@@ -36,7 +36,7 @@ func (j *listedJob) addDetail(d detail, at time.Time) {
 		return
 	}
 	j.before, j.record, j.after = splitComment(d.comment)
-	j.detailed, j.excluded = true, d.excluded
+	j.detailed, j.excluded, j.licences = true, d.excluded, d.licences
 	r := &j.record
 	if j.Requeues < r.run { // the requeue was announced and not made
 		r.mark, r.until, r.started, r.delayed, r.run = "", time.Time{}, time.Time{}, false, 0

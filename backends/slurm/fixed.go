@@ -50,6 +50,21 @@ func parseFixed(settings map[string]string, hosts []backends.Host) backends.Fixe
 	return share
 }
 
+// withoutFixed returns a job's licences without those that the filter added, and whether there
+// were any.
+func withoutFixed(licences string) (own string, fixed bool) {
+	var kept []string
+	for part := range strings.SplitSeq(licences, ",") {
+		name, _, _ := strings.Cut(part, ":")
+		if rest, ours := strings.CutPrefix(name, fixedLicence); ours && (rest == "" || rest[0] == '_') {
+			fixed = true
+		} else if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, ","), fixed
+}
+
 // fixed is the share that slurm.conf has licences for.
 func (c *Client) fixed(ctx context.Context) (backends.FixedShare, error) {
 	c.mu.Lock()

@@ -44,3 +44,23 @@ func TestExamineFixed(t *testing.T) {
 		}
 	}
 }
+
+func TestWithoutFixed(t *testing.T) {
+	for licences, want := range map[string]string{
+		"":                                   "",
+		"other:2":                            "",
+		"allotment_fixed:1":                  "-",
+		"allotment_fixed_3:1,other:2":        "-other:2",
+		"a,allotment_fixed,allotment_fixedx": "-a,allotment_fixedx",
+	} {
+		got, fixed := withoutFixed(licences)
+		if fixed {
+			got = "-" + got
+		} else {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", licences, got, want)
+		}
+	}
+}

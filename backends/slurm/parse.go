@@ -210,6 +210,7 @@ type listedJob struct {
 	detailed      bool
 	record        record
 	excluded      []string // hosts, by its owner
+	licences      string   // that it waits for or has, if it is detailed
 	before, after string   // what stands around the record in its AdminComment
 }
 

@@ -19,6 +19,7 @@ type detail struct {
 	holds     bool                 // it occupies its cores: it runs or is completing
 	perSlot   bool                 // it asks for its memory by slot, not by node
 	excluded  []string             // hosts that its owner excludes
+	licences  string               // that it waits for, as Slurm writes them
 	limit     int                  // how many elements of its array may run at a time; 0: any number
 }
 
@@ -75,11 +76,15 @@ func parseDetail(text string) (detail, bool) {
 	if !ok4 || err3 != nil || limit < 0 {
 		return detail{}, false
 	}
+	licences, ok5 := onlyField(text, " Licenses=", " ")
+	if !ok5 {
+		return detail{}, false
+	}
 	bySlot, byNode := strings.Count(text, " MinMemoryCPU="), strings.Count(text, " MinMemoryNode=")
 	if bySlot+byNode > 1 {
 		return detail{}, false
 	}
-	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0, excluded: excluded, limit: limit}, true
+	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0, excluded: excluded, limit: limit, licences: absent(licences)}, true
 }
 
 // parsePriority reads the priority, without Nice, of a job that is pending from what
@@ -122,6 +127,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 		Suspended  number    `json:"suspend_time"`
 		PerSlot    number    `json:"memory_per_cpu"`
 		Excluded   string    `json:"excluded_nodes"`
+		Licences   string    `json:"licenses"`
 		Throttle   number    `json:"array_max_tasks"`
 		Resources  resources `json:"job_resources"`
 	}](out)
@@ -131,7 +137,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	details := map[backends.ID]detail{}
 	for i := range jobs {
 		j := &jobs[i]
-		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend.value) * time.Second, hosts: placed(j.Resources.nodes, j.Resources.cpus), perSlot: j.PerSlot.set, limit: int(max(j.Throttle.value, 0))}
+		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend.value) * time.Second, hosts: placed(j.Resources.nodes, j.Resources.cpus), perSlot: j.PerSlot.set, licences: j.Licences, limit: int(max(j.Throttle.value, 0))}
 		if d.excluded, err = parseHosts(j.Excluded); err != nil {
 			return nil, err
 		}

@@ -12,12 +12,12 @@ import (
 // What a real Slurm shows of where jobs may run, and what it says of pins.
 func TestWhereJobsMayRunOnACluster(t *testing.T) {
 	t.Parallel()
-	f := newUnmanaged(t, cluster.Options{Nodes: 3, CPUs: 2, Memory: 1024, Conf: []string{"PartitionName=small Nodes=node1 MaxTime=60 State=UP"}})
+	f := newUnmanaged(t, cluster.Options{Nodes: 3, CPUs: 2, Memory: 1024, Conf: []string{"Licenses=allotment_fixed:1,allotment_fixed_0:1,other:2", "PartitionName=small Nodes=node1 MaxTime=60 State=UP"}})
 	running := f.sbatch("--array=1-6")
 	f.await("the farm is full", func() bool {
 		return !slices.ContainsFunc(f.farm().Jobs, func(j backends.Job) bool { return j.ID.Job == running.Job && j.State != backends.Running })
 	})
-	plain, small, two := f.sbatch(), f.sbatch("-p", "small", "-t", "10"), f.sbatch("-N2", "-n2")
+	plain, small, two := f.sbatch("--licenses=allotment_fixed:1,other:2,allotment_fixed_0:1"), f.sbatch("-p", "small", "-t", "10"), f.sbatch("-N2", "-n2")
 	array, excluding := f.sbatch("--array=1-4%1"), f.sbatch("-x", "node3")
 	all := []backends.ID{plain, small, two, excluding}
 	ranked := slices.Clone(all)
@@ -69,6 +69,9 @@ func TestWhereJobsMayRunOnACluster(t *testing.T) {
 		j := f.job(plain)
 		return !j.Considered.IsZero() && j.Wait == backends.WaitResources && slices.Equal(j.Pinned, []string{"node2"})
 	})
+	if got, err := f.cluster.Run(t.Context(), "squeue", "--noheader", "--jobs="+plain.String(), "-O", "Licenses:|"); err != nil || strings.TrimSpace(got) != "other:2|" {
+		t.Errorf("a job of a pool that is to be served needs the licences %q, %v", got, err)
+	}
 	err := f.queue.Abilities().Pin(t.Context(), []backends.Pin{{ID: excluding, Hosts: []string{"node3"}}}).First()
 	if err == nil || !strings.Contains(err.Error(), "excludes") {
 		t.Errorf("a pin to a host that the owner excludes: %v", err)
