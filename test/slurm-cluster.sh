@@ -61,9 +61,13 @@ program_of() {
     echo "${name%%.*}"
 }
 
+# pid_in PIDFILE: the first line; daemons of 24.11 leave the end of a longer number behind.
+pid_in() { head -n 1 "$1" 2>/dev/null || true; }
+
 alive() { # PIDFILE
     local pid
-    pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] || return 1
+    pid=$(pid_in "$1")
+    [ -n "$pid" ] || return 1
     case $(readlink "/proc/$pid/exe" 2>/dev/null) in
     */"$(program_of "$1")" | */"$(program_of "$1")"-wlm) return 0 ;;
     esac
@@ -73,7 +77,7 @@ alive() { # PIDFILE
 stop() { # PIDFILE
     local pid deadline=$((SECONDS + 10))
     if alive "$1"; then
-        pid=$(cat "$1")
+        pid=$(pid_in "$1")
         kill -TERM "$pid" 2>/dev/null || true
         while [ "$SECONDS" -lt "$deadline" ] && alive "$1"; do sleep 0.05; done
         if alive "$1"; then
@@ -143,7 +147,7 @@ status() {
     local pidfile bad=0
     for pidfile in $(daemons); do
         if alive "$pidfile"; then
-            echo "$(basename "$pidfile" .pid) up $(cat "$pidfile")"
+            echo "$(basename "$pidfile" .pid) up $(pid_in "$pidfile")"
         else
             echo "$(basename "$pidfile" .pid) down"
             bad=1

@@ -33,6 +33,7 @@ type Client struct {
 	mu           sync.Mutex
 	known        map[run]runFacts
 	excluded     map[int64][]string // hosts, by the number of a pending job or array
+	pins         pins               // of the last snapshot of all jobs
 	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
 	merges       atomic.Bool        // squeue has no --array-unique
 	lastSnapshot *snapshot          // that Farm gave
@@ -399,8 +400,19 @@ func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
 		c.excluded = excluded
 		c.mu.Unlock()
 	}
-	placeJobs(p, excluded, limits)
+	placeJobs(p, excluded, limits, c.pinsNow(p, all))
 	return nil
+}
+
+// pinsNow returns the jobs that must have a host: those of a snapshot of all jobs, or of the
+// last one that was.
+func (c *Client) pinsNow(p *snapshot, all bool) pins {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all {
+		c.pins = p.pins()
+	}
+	return c.pins
 }
 
 // setHosts sets where a job runs. unclear: squeue does not show it.

@@ -14,6 +14,39 @@ type places struct {
 	*snapshot
 	sets     map[string]*choice // by what decides them
 	excluded map[int64][]string // by the number of a job or an array
+	pins     pins
+}
+
+// pins are the pending jobs that must have a host, by host.
+type pins map[string]map[backends.ID]bool
+
+func (p *snapshot) pins() pins {
+	all := pins{}
+	for _, j := range p.jobs {
+		hosts := j.Pinned
+		if len(hosts) == 0 {
+			hosts = j.Asked
+		}
+		for _, h := range hosts {
+			if j.State != backends.Pending {
+				continue
+			}
+			if all[h] == nil {
+				all[h] = map[backends.ID]bool{}
+			}
+			all[h][j.ID] = true
+		}
+	}
+	return all
+}
+
+// contended reports whether another pending job must have one of a pinned job's hosts.
+// slurmctld keeps these for the job that is ahead, and says of the other one that they are
+// reserved or not available, though it would start it where there is room for both (22.05).
+func (all pins) contended(j *listedJob) bool {
+	return slices.ContainsFunc(j.Pinned, func(h string) bool {
+		return len(all[h]) > 1 || len(all[h]) == 1 && !all[h][j.ID]
+	})
 }
 
 // choice is a set of hosts where jobs may run.
@@ -32,8 +65,8 @@ const maxSets = 10000
 
 // placeJobs adds to the jobs of a snapshot where they may run and what they need there. Their
 // details must be known: a pin stands in the place of an owner's list.
-func placeJobs(p *snapshot, excluded map[int64][]string, limits map[int64]int) {
-	at := places{snapshot: p, sets: map[string]*choice{}, excluded: excluded}
+func placeJobs(p *snapshot, excluded map[int64][]string, limits map[int64]int, pinned pins) {
+	at := places{snapshot: p, sets: map[string]*choice{}, excluded: excluded, pins: pinned}
 	used := map[string]map[string]int{}
 	for _, j := range p.jobs {
 		switch {
@@ -111,11 +144,13 @@ func (at *places) place(j *listedJob) {
 		note(r.scattered)
 	}
 	j.Unserved = why
-	if j.Reason == reserved && len(j.Pinned) > 0 {
-		j.Wait = backends.WaitOther
-	}
-	if j.Wait == backends.WaitOther && at.pinnedElsewhere(j) {
-		j.Wait = backends.WaitResources
+	if notAvailable := strings.HasPrefix(j.Reason, "ReqNodeNotAvail"); notAvailable && len(j.Pinned) > 0 {
+		if j.Reason == reserved {
+			j.Wait = backends.WaitOther
+		}
+		if at.pinsAreUp(j) && (at.pins.contended(j) || j.Reason != reserved && at.pinnedElsewhere(j)) {
+			j.Wait = backends.WaitResources
+		}
 	}
 }
 
@@ -243,16 +278,17 @@ func (on *choice) fitThreads(j *listedJob, note func(string)) {
 	j.PerHost, j.Unit = whole(j.PerHost), whole(max(j.Unit, 1))
 }
 
-// pinnedElsewhere reports whether a job of several partitions is pinned to hosts that are
-// up, and only some of the partitions have. Slurm says ReqNodeNotAvail of the others, and
-// starts the job in these nevertheless (22.05).
+// pinnedElsewhere reports whether a job of several partitions is pinned to hosts that only
+// some of the partitions have. Slurm says ReqNodeNotAvail of the others, and starts the job in
+// these nevertheless (22.05).
 func (at *places) pinnedElsewhere(j *listedJob) bool {
-	if len(j.Pinned) == 0 || !strings.Contains(j.Queue, ",") || !strings.HasPrefix(j.Reason, "ReqNodeNotAvail") {
-		return false
-	}
+	return strings.Contains(j.Queue, ",") && !slices.ContainsFunc(j.Pinned, func(name string) bool { return !j.Suits.Contains(name) })
+}
+
+func (at *places) pinsAreUp(j *listedJob) bool {
 	return !slices.ContainsFunc(j.Pinned, func(name string) bool {
 		i := slices.IndexFunc(at.hosts, func(h backends.Host) bool { return h.Name == name })
-		return i < 0 || at.hosts[i].State != backends.HostUp || !j.Suits.Contains(name)
+		return i < 0 || at.hosts[i].State != backends.HostUp
 	})
 }
 

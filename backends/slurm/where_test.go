@@ -45,7 +45,7 @@ func named(p *snapshot, name string) *listedJob {
 
 func TestWhereJobsMayRun(t *testing.T) {
 	p, excluded := kinds(t)
-	placeJobs(p, excluded, nil)
+	placeJobs(p, excluded, nil, nil)
 	got := map[string]string{}
 	for _, j := range p.jobs {
 		if j.State != backends.Pending {
@@ -205,7 +205,7 @@ func TestLimitOfASplitArrayIsAskedFor(t *testing.T) {
 // without saying so is not there.
 func TestWhatHostsHave(t *testing.T) {
 	p, _ := kinds(t)
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	amounts := []backends.Amount{{Name: "gpu", Count: 1}, {Name: "gpu:a100", Count: 1}}
 	if j := named(p, "gpu1"); !slices.Equal(j.Needs, amounts) {
 		t.Errorf("%v", j.Needs)
@@ -216,14 +216,14 @@ func TestWhatHostsHave(t *testing.T) {
 	}
 	p, _ = kinds(t)
 	p.nodes["node4"].used = map[string]int{"gpu": 2, "gpu:a100": 2}
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	if has := p.hosts[3].Has; !slices.Equal(has, amounts) {
 		t.Errorf("one of two used GPUs is no known job's: %v", has)
 	}
 	p, _ = kinds(t)
 	p.nodes["node4"].used = map[string]int{"gpu": 2, "gpu:a100": 2}
 	named(p, "gpu1").Exclusive = true
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	if has, needs := p.hosts[3].Has, named(p, "gpu1").Needs; !slices.Equal(has, two) || !slices.Equal(needs, two) {
 		t.Errorf("an exclusive job uses all GPUs: %v of %v", needs, has)
 	}
@@ -235,7 +235,7 @@ func TestThreads(t *testing.T) {
 	for _, n := range p.nodes {
 		n.threads = 2
 	}
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	for name, slots := range map[string]int{"plain": 2, "n3": 4, "N2": 4} {
 		if j := named(p, name); j.Slots != slots || j.Unserved != "" {
 			t.Errorf("%s: %d slots, %q", name, j.Slots, j.Unserved)
@@ -245,7 +245,7 @@ func TestThreads(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	p.nodes["node1"].threads = 1
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	if j := named(p, "plain"); j.Unserved == "" {
 		t.Errorf("%+v", j)
 	}
@@ -258,7 +258,7 @@ func TestPinOutsideOneOfItsPartitions(t *testing.T) {
 	for i := range p.hosts {
 		p.hosts[i].State = backends.HostUp
 	}
-	placeJobs(p, nil, nil)
+	placeJobs(p, nil, nil, nil)
 	if j.Wait != backends.WaitResources {
 		t.Errorf("%+v", j)
 	}
@@ -301,6 +301,32 @@ func TestParseResources(t *testing.T) {
 	} {
 		if all := parseGres(text); fmt.Sprint(all) != want {
 			t.Errorf("%s: %v", text, all)
+		}
+	}
+}
+
+// A pinned job's hosts are not available to it while another job that is pinned there is
+// ahead: it waits as that one does. Where no other is, the queue has another reason.
+func TestHostsOfAnotherPinnedJob(t *testing.T) {
+	for _, reason := range []string{reserved, "ReqNodeNotAvail, UnavailableNodes:node3"} {
+		for _, c := range []struct {
+			other string
+			down  bool
+			want  backends.Wait
+		}{{"node3", false, backends.WaitResources}, {"node3", true, backends.WaitOther}, {"node1", false, backends.WaitOther}} {
+			p, _ := kinds(t)
+			for i := range p.hosts {
+				if p.hosts[i].State = backends.HostUp; c.down {
+					p.hosts[i].State = backends.HostDown
+				}
+			}
+			j, ahead := named(p, "plain"), named(p, "small")
+			j.Pinned, j.Reason, j.Wait = []string{"node3"}, reason, waitReasons[reason]
+			ahead.Pinned = []string{c.other}
+			placeJobs(p, nil, nil, p.pins())
+			if j.Wait != c.want {
+				t.Errorf("%s, beside a job on %s (down: %v): %v, want %v", reason, c.other, c.down, j.Wait, c.want)
+			}
 		}
 	}
 }

@@ -114,6 +114,8 @@ func (f *farm) step(r *Reclaim) {
 		f.end(r, Expired, fmt.Sprintf("not all of its acts could be done within free_timeout (%s)", f.policy.FreeTimeout))
 	case r.Phase == Acted && f.now.Sub(r.Acted) > f.policy.FreeTimeout:
 		f.end(r, Expired, fmt.Sprintf("its victims' slots were not free after free_timeout (%s)", f.policy.FreeTimeout))
+	case r.Phase == Freed && f.now.Sub(r.Freed) >= f.policy.Cycle && !f.stillFree(r, b):
+		f.end(r, Expired, "other jobs have its slots")
 	case r.Phase == Freed && f.now.Sub(r.Freed) > f.policy.HandOverTimeout:
 		f.end(r, Expired, fmt.Sprintf("its beneficiary did not start within hand_over_timeout (%s)", f.policy.HandOverTimeout))
 	}

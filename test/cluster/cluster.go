@@ -201,7 +201,8 @@ func (c *Cluster) pid() int {
 	if err != nil {
 		return 0
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	first, _, _ := strings.Cut(string(text), "\n") // 24.11 leaves the end of a longer number behind
+	pid, err := strconv.Atoi(first)
 	if err != nil {
 		return 0
 	}

@@ -302,7 +302,10 @@ func (r *Records) needed(serves, spread func(*Run) bool, farm map[string]Amounts
 		run := &r.Runs[x.run]
 		known := len(run.Hosts) == 1 || spread(run)
 		for _, h := range run.Hosts {
-			if !known {
+			if !known && slots[h] != nil { // it may have used any of what is left
+				for _, rest := range slices.Concat(slots[h].left, gpus[h].left) {
+					needed[rest.run] = true
+				}
 				slots[h], gpus[h] = nil, nil
 			}
 			if slots[h] == nil && run.Requeued {

@@ -79,20 +79,21 @@ func TestEvictions(t *testing.T) {
 		runs    []Run
 		useless string
 	}{
-		"used":                     {append([]Run{run("p", 12, 0, 1, 0, "n1")}, full...), ""},
-		"never used":               {full, "v1"},
-		"used elsewhere":           {append([]Run{run("p", 12, 0, 1, 0, "n2")}, full...), "v1"},
-		"used too late":            {append([]Run{run("p", 50, 0, 1, 0, "n1")}, full...), "v1"},
-		"used before":              {append([]Run{run("p", 9, 0, 1, 0, "n1")}, full...), "v1"},
-		"two for one slot":         {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, "v2"},
-		"two for two slots":        {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 10, 1, 0, "n1"), run("p", 12, 0, 2, 0, "n1")}, ""},
-		"one of several matches":   {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 11, 2, 0, "n1", "n2"), run("p", 12, 0, 1, 0, "n1"), run("q", 13, 0, 1, 0, "n2")}, "v2"},
-		"on both of two hosts":     {[]Run{run("x2", 0, 0, 1, 0, "n2"), run("v2", 0, 11, 2, 0, "n1", "n2"), run("x1", 0, 0, 1, 0, "n1"), run("q", 13, 0, 1, 0, "n2")}, ""},
-		"a slot was free":          {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, "v1"},
-		"a slot became free":       {append([]Run{run("x1", 0, 8, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, full[0]), ""},
-		"unknown slots were free":  {[]Run{run("u", 0, 100, 3, 0, "n1", "n2"), run("v1", 1, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, ""},
-		"a GPU, slots are free":    {[]Run{run("v1", 0, 10, 1, 1, "n2"), run("p", 12, 0, 1, 1, "n2")}, ""},
-		"a slot, the GPU was free": {[]Run{run("v1", 0, 10, 1, 0, "n2"), run("p", 12, 0, 1, 1, "n2")}, "v1"},
+		"used":                       {append([]Run{run("p", 12, 0, 1, 0, "n1")}, full...), ""},
+		"never used":                 {full, "v1"},
+		"used elsewhere":             {append([]Run{run("p", 12, 0, 1, 0, "n2")}, full...), "v1"},
+		"used too late":              {append([]Run{run("p", 50, 0, 1, 0, "n1")}, full...), "v1"},
+		"used before":                {append([]Run{run("p", 9, 0, 1, 0, "n1")}, full...), "v1"},
+		"two for one slot":           {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, "v2"},
+		"two for two slots":          {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 10, 1, 0, "n1"), run("p", 12, 0, 2, 0, "n1")}, ""},
+		"one of several matches":     {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("v2", 0, 11, 2, 0, "n1", "n2"), run("p", 12, 0, 1, 0, "n1"), run("q", 13, 0, 1, 0, "n2")}, "v2"},
+		"on both of two hosts":       {[]Run{run("x2", 0, 0, 1, 0, "n2"), run("v2", 0, 11, 2, 0, "n1", "n2"), run("x1", 0, 0, 1, 0, "n1"), run("q", 13, 0, 1, 0, "n2")}, ""},
+		"a slot was free":            {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, "v1"},
+		"a slot became free":         {append([]Run{run("x1", 0, 8, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, full[0]), ""},
+		"unknown slots were free":    {[]Run{run("u", 0, 100, 3, 0, "n1", "n2"), run("v1", 1, 10, 1, 0, "n1"), run("p", 12, 0, 1, 0, "n1")}, ""},
+		"used by a run that spreads": {[]Run{run("v1", 0, 10, 1, 0, "n1"), run("u", 11, 0, 3, 0, "n1", "n2"), run("p", 12, 0, 1, 0, "n1")}, ""},
+		"a GPU, slots are free":      {[]Run{run("v1", 0, 10, 1, 1, "n2"), run("p", 12, 0, 1, 1, "n2")}, ""},
+		"a slot, the GPU was free":   {[]Run{run("v1", 0, 10, 1, 0, "n2"), run("p", 12, 0, 1, 1, "n2")}, "v1"},
 	} {
 		r := Records{Runs: c.runs}
 		e := r.Evictions(func(r *Run) bool { return r.Job == "p" || r.Job == "q" }, func(r *Run) bool { return r.Job != "u" }, 30*time.Second, 5*time.Second, farm)

@@ -31,7 +31,8 @@ func (s *testSite) stopController() {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "run", "slurmctld.pid"))
 	s.must(err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	first, _, _ := strings.Cut(string(text), "\n") // 24.11 leaves the end of a longer number behind
+	pid, err := strconv.Atoi(first)
 	s.must(err)
 	s.must(syscall.Kill(pid, syscall.SIGTERM))
 	s.await("slurmctld's end", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || zombie(pid) })

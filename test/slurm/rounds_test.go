@@ -35,9 +35,9 @@ const (
 const (
 	roundThreshold = 2 * time.Second
 	roundCycle     = 5 * time.Second
-	roundFreeing   = 5 * time.Second
-	roundHandOver  = time.Minute     // from an eviction to the start that it was for, at most
-	roundPatience  = 2 * time.Minute // for all starts of a wave
+	roundFreeing   = 10 * time.Second
+	roundHandOver  = time.Minute // from an eviction to the start that it was for, at most
+	roundPatience  = time.Minute // from one start in a wave to the next
 )
 
 // roundHost is a node of the rounds' farm.
@@ -538,11 +538,9 @@ func (r *rounds) settle() {
 	})
 }
 
-// awaitStarts waits until no job of a member waits, or far longer than promised.
+// awaitStarts waits until no job of a member waits, or none starts any more.
 func (r *rounds) awaitStarts() {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), roundPatience)
-	defer cancel()
 	var names []string
 	for _, m := range r.members {
 		names = append(names, m.name)
@@ -550,7 +548,14 @@ func (r *rounds) awaitStarts() {
 	pending := func() string {
 		return r.root("squeue", "--noheader", "--array", "--states=PENDING", "--user="+strings.Join(names, ","), "--format=%i")
 	}
-	if await.Every(ctx, 200*time.Millisecond, func() bool { return pending() == "" }) {
+	was, since := "", time.Now()
+	await.Every(r.Context(), 200*time.Millisecond, func() bool {
+		if is := pending(); is != was {
+			was, since = is, time.Now()
+		}
+		return was == "" || time.Since(since) > roundPatience
+	})
+	if was == "" {
 		return
 	}
 	for id := range strings.FieldsSeq(pending()) {
