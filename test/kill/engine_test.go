@@ -75,15 +75,18 @@ func engine() error {
 		},
 	}
 	quiet := 0
-	err = pba.Schedule{Every: cycle}.Run(ctx, time.Now(), func(ctx context.Context) (bool, error) {
+	err = pba.Schedule{Every: cycle}.Run(ctx, time.Now(), func(ctx context.Context) (pba.Then, error) {
 		r, err := e.Cycle(ctx, time.Now)
 		if err != nil {
-			return false, err
+			return pba.Stop, err
 		}
 		if idle(&r) {
 			quiet++
 		}
-		return quiet < 2, nil
+		if quiet < 2 {
+			return pba.GoOn, nil
+		}
+		return pba.Stop, nil
 	})
 	if err == nil && ctx.Err() != nil {
 		err = errors.New("after a minute the engine still has work")
