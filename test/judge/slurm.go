@@ -176,8 +176,8 @@ type Evictions struct {
 
 // Evictions judges who used what the requeued runs left. Of each at least a slot or a GPU
 // must have gone to a run that serves, on one of its hosts, that started within a time after
-// it. None counts that was free there without the eviction; where another run ended by itself
-// meanwhile, or up to a margin before, the eviction could not know it. A run of which spread
+// it. None counts that was free there without the eviction, unless another run ended by itself
+// meanwhile, or up to a margin before. A run of which spread
 // is true has as much on each of its hosts; of others that is not known, nor what is idle
 // where they ran.
 func (r *Records) Evictions(serves, spread func(*Run) bool, within, margin time.Duration, farm map[string]Amounts) Evictions {
@@ -332,12 +332,11 @@ func (r *Records) needed(serves, spread func(*Run) bool, farm map[string]Amounts
 	return needed
 }
 
-// endedBy reports whether another run ended by itself on a host of an evicted one, between
-// its eviction, less a margin, and a start.
+// endedBy reports whether a run ended by itself, on whichever host, between an eviction, less a
+// margin, and a start: what was free then went to another job than before.
 func (r *Records) endedBy(evicted, start int, margin time.Duration) bool {
 	from, to := r.Runs[evicted].To.Add(-margin), r.Runs[start].From
 	return slices.ContainsFunc(r.Runs, func(x Run) bool {
-		return !x.Requeued && !x.To.IsZero() && !x.To.Before(from) && !x.To.After(to) &&
-			slices.ContainsFunc(x.Hosts, func(h string) bool { return slices.Contains(r.Runs[evicted].Hosts, h) })
+		return !x.Requeued && !x.To.IsZero() && !x.To.Before(from) && !x.To.After(to)
 	})
 }
