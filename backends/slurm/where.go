@@ -148,7 +148,7 @@ func (at *places) place(j *listedJob) {
 		if j.Reason == reserved {
 			j.Wait = backends.WaitOther
 		}
-		if at.pinsAreUp(j) && (at.pins.contended(j) || j.Reason != reserved && at.pinnedElsewhere(j)) {
+		if at.pinsAreUp(j) && (at.pins.contended(j) || at.pinnedElsewhere(j)) {
 			j.Wait = backends.WaitResources
 		}
 	}
@@ -280,7 +280,7 @@ func (on *choice) fitThreads(j *listedJob, note func(string)) {
 
 // pinnedElsewhere reports whether a job of several partitions is pinned to hosts that only
 // some of the partitions have. Slurm says ReqNodeNotAvail of the others, and starts the job in
-// these nevertheless (22.05).
+// these nevertheless (22.05; 24.11 says that they may be reserved).
 func (at *places) pinnedElsewhere(j *listedJob) bool {
 	return strings.Contains(j.Queue, ",") && !slices.ContainsFunc(j.Pinned, func(name string) bool { return !j.Suits.Contains(name) })
 }

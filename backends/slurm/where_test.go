@@ -253,14 +253,16 @@ func TestThreads(t *testing.T) {
 
 func TestPinOutsideOneOfItsPartitions(t *testing.T) {
 	p, _ := kinds(t)
-	j := named(p, "both")
-	j.Pinned, j.Wait, j.Reason = []string{"node2"}, backends.WaitOther, "ReqNodeNotAvail, UnavailableNodes:node2"
 	for i := range p.hosts {
 		p.hosts[i].State = backends.HostUp
 	}
-	placeJobs(p, nil, nil, nil)
-	if j.Wait != backends.WaitResources {
-		t.Errorf("%+v", j)
+	j := named(p, "both")
+	for _, reason := range []string{"ReqNodeNotAvail, UnavailableNodes:node2", reserved} {
+		j.Pinned, j.Wait, j.Reason = []string{"node2"}, backends.WaitOther, reason
+		placeJobs(p, nil, nil, nil)
+		if j.Wait != backends.WaitResources {
+			t.Errorf("%s: %+v", reason, j)
+		}
 	}
 }
 
