@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/esub/esubtest"
@@ -150,8 +151,9 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 	if r.Preempt != "" {
 		env = append(env, "ALLOTMENT_PREEMPT="+r.Preempt)
 	}
+	marked := s.watchMark()
 	d := s.as(&person{r.User, int(r.UID), s.carol.gid}, env, argv...)
-	var got esubtest.Want
+	got := esubtest.Want{Mark: marked()}
 	id := d.out
 	for line := range strings.Lines(d.errors) {
 		line = strings.TrimSpace(line)
@@ -211,6 +213,23 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 		got.Priority, _ = strconv.ParseInt(j.priority, 10, 64)
 	}
 	return got
+}
+
+// watchMark watches the file that the filter opens as its mark, and returns whether it did
+// since.
+func (s *testSite) watchMark() func() bool {
+	s.Helper()
+	path := filepath.Join(s.state, esub.MarkName)
+	s.must(os.WriteFile(path, nil, 0o644))
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	s.must(err)
+	_, err = unix.InotifyAddWatch(fd, path, unix.IN_OPEN)
+	s.must(err)
+	return func() bool {
+		n, err := unix.Read(fd, make([]byte, 4096))
+		s.must(unix.Close(fd))
+		return err == nil && n > 0
+	}
 }
 
 var heldUntil = regexp.MustCompile(`^allotment:1;(?:[^ ]*;)?held=([0-9]+);`)
