@@ -407,6 +407,9 @@ func (d *drive) findClaims(farm *backends.Snapshot) {
 // before all others or that strayed from its pool's hosts, another guarantee, a host that went,
 // victims that did not end in time.
 func (d *drive) lawUseless(state *plan.State, p *plan.Plan) {
+	if d.usage.broken != "" || d.usage.overHas != "" {
+		return // no plan fits a host that the queue overfilled
+	}
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
 		taken := slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken || v.Fate == plan.Lost })
