@@ -401,7 +401,7 @@ func slotsOn(j *job, name string) int {
 // them so, and not through times without cycles.
 func (b *books) clock() {
 	for _, j := range b.jobs {
-		if !j.pba() || j.State == backends.Running || !j.waiting() {
+		if !j.pba() || j.State == backends.Running || !j.waiting() || j.onItsWay {
 			if !j.mem.ClockSeen.IsZero() {
 				j.mem.ClockSeen = time.Time{}
 			}

@@ -29,6 +29,7 @@ type job struct {
 	next      bool              // charge: next in line (R12)
 	fixed     bool              // it can't be preempted once it runs, as its owner submitted it
 	gated     bool              // it is held for that reason (R22)
+	onItsWay  bool              // such a job of a pool was released, and the queue does not consider it yet
 	leaving   bool              // a victim that was requeued or suspended and still runs
 	reserving bool              // serveDue: goes on reserving hosts
 	turn      bool              // serveDue: it was served as a beneficiary, or had a nomination

@@ -44,6 +44,12 @@ func (c *cycle) maybeFixed(j *backends.Job) bool {
 func (f *farm) readHold(j *job, tag backends.Tag, named bool) {
 	j.fixed = j.managed && f.cantPreempt(j.Job, j.preempt)
 	pending := j.State == backends.Pending || j.State == backends.Held
+	j.onItsWay = j.fixed && f.holdsFixed && j.State == backends.Pending && j.mem.Pool != 0 && j.mem.Kept == 0 &&
+		j.HeldUntil.IsZero() && j.Wait == backends.WaitTime && !j.BeginTime.After(f.now)
+	if j.onItsWay {
+		j.waits = true // LSF releases a job by a begin time shortly ahead: its room in the pool stays until then
+		return
+	}
 	if !pending || j.HeldUntil.IsZero() || !tag.Fixed && !(j.fixed && f.holdsFixed) || f.dummies.Unit(j.ID) != nil || named && f.heldAsVictim(j.ID) {
 		return
 	}
@@ -114,10 +120,10 @@ func (b *books) shareOut() {
 			gated = append(gated, j)
 		case !b.holdsFixed || !j.fixed || j.pba() || j.leaving || j.State.Ended():
 		case j.State == backends.Running || j.State == backends.Suspended:
-			g.take(j, b.managedSlots(j))
+			g.take(j, b.slotsWithin(j))
 		case b.dummies.Unit(j.ID) != nil:
-		case j.reclaim != nil || len(j.Pinned) > 0:
-			g.take(j, j.Slots) // it lost its pool, and may start where slots come free for it
+		case j.reclaim != nil || len(j.Pinned) > 0 || j.mem.Pool != 0 && j.mem.Kept == 0:
+			g.take(j, j.Slots) // it has just lost its pool, and may start at any moment; some queues say for a moment that it does not wait
 		default:
 			free = append(free, j)
 		}
@@ -206,7 +212,22 @@ func (j *job) whyFixed() string {
 	return fmt.Sprintf("it can't be preempted, and waits: %s; it is held until %s, and longer while it waits", j.fixedWhy, until.UTC().Format(time.RFC3339))
 }
 
-// managedSlots returns a running job's slots on managed hosts.
+// slotsWithin returns a running job's slots on managed hosts, also those that are closed, as a
+// job that has its host for itself closes it on LSF.
+func (b *books) slotsWithin(j *job) int {
+	if len(b.policy.Hosts) == 0 {
+		return j.Slots
+	}
+	within := 0
+	for _, p := range j.Hosts {
+		if slices.Contains(b.policy.Hosts, p.Host) {
+			within += p.Slots
+		}
+	}
+	return within
+}
+
+// managedSlots returns a running job's slots on managed hosts that are up.
 func (b *books) managedSlots(j *job) int {
 	on := 0
 	for _, p := range j.Hosts {

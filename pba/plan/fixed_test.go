@@ -74,6 +74,11 @@ func TestFixedJobsAreReleasedAsTheShareAllows(t *testing.T) { // R22
 			s.job("bob", "", "n1*9", time.Hour)
 			s.job("dan", "", "", time.Hour, filtered(s))
 		}, "release 2"},
+		"what runs on a host that it closes counts": {func(s *scene) {
+			s.state.Farm.Hosts[0].State = backends.HostClosed
+			s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.Exclusive = true })
+			s.job("bob", "", "", time.Hour, filtered(s))
+		}, ""},
 		"what was released and waits counts": {func(s *scene) {
 			s.job("bob", "", "n1", time.Hour, noRequeue)
 			s.job("bob", "", "", time.Hour, noRequeue)
@@ -183,6 +188,36 @@ func TestFixedBurstRunsInTheEnd(t *testing.T) {
 		}
 		if running > 4 {
 			t.Fatalf("%d run, 4 may", running)
+		}
+	}
+}
+
+// A job that its pool has room for is released once, though the queue starts it only some
+// cycles later, and says meanwhile that it waits for a time, or for a reason of its own.
+func TestFixedJobOfAPoolIsReleasedOnce(t *testing.T) {
+	for _, wait := range []backends.Wait{backends.WaitTime, backends.WaitOther} {
+		s := newFixedScene(t)
+		s.job("bob", "", "n1*4", time.Hour, noRequeue)
+		id := s.job("ann", "chipA", "", time.Minute, filtered(s))
+		p := s.cycle()
+		s.hold(p)
+		got := []string{holds(p)}
+		cycles := 6
+		if wait == backends.WaitOther { // for a moment
+			cycles = 1
+		}
+		s.at(id).Wait = wait
+		for range cycles {
+			p = s.cycle()
+			got = append(got, holds(p))
+			if c := p.Memory.Jobs[id].Clock; c != 0 {
+				t.Errorf("its clock is %s while it is on its way", c)
+			}
+		}
+		s.at(id).Wait = backends.WaitResources
+		p = s.cycle()
+		if all := strings.Join(append(got, holds(p)), ""); all != "release 2" || poolOf(p, id) != 1 {
+			t.Errorf("it waits for %d: %q, in pool %d at last", wait, all, poolOf(p, id))
 		}
 	}
 }
