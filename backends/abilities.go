@@ -114,6 +114,10 @@ type ForWrappers struct {
 	// higher number, for the next call; 0, with which to begin, waits for nothing.
 	// nil: ajobs --follow reads the jobs at intervals.
 	Changed func(ctx context.Context, after uint64) (uint64, error)
+	// Part returns the ID of a part of a job that starts on several kinds of hosts at once:
+	// each part is a job of its own here. ErrUnknownJob: there is none. nil: there are no
+	// such jobs.
+	Part func(ctx context.Context, job int64, part int) (ID, error)
 	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors
 }

@@ -1,6 +1,7 @@
 package backends_test
 
 import (
+	"fmt"
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
@@ -10,10 +11,16 @@ import (
 
 // An ID is read in the one way in which it is written.
 func FuzzID(f *testing.F) {
-	for _, s := range []string{"12", "12[3]", "0", "12[0]", "012", "12[3", "9223372036854775808", "1[2147483648]"} {
+	for _, s := range []string{"12", "12[3]", "0", "12[0]", "012", "12[3", "9223372036854775808", "1[2147483648]", "82+1", "82_3"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
+		if job, part, ok := backends.ParsePart(s); ok && fmt.Sprintf("%d+%d", job, part) != s {
+			t.Errorf("%q was read as part %d of %d", s, part, job)
+		}
+		if id, ok := backends.ParseElement(s); ok && fmt.Sprintf("%d_%d", id.Job, max(id.Index, 0)) != s {
+			t.Errorf("%q was read as %+v", s, id)
+		}
 		id, err := backends.ParseID(s)
 		if err == nil && (id.String() != s || id.Job < 1 || id.Index < backends.ZeroIndex) {
 			t.Errorf("%q was read as %+v", s, id)

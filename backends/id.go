@@ -58,6 +58,25 @@ func ParseID(s string) (ID, error) {
 	return ID{Job: n, Index: int(i)}, nil
 }
 
+// ParsePart reads 82+1, Slurm's way of writing part 1 of a job that starts on several kinds
+// of hosts at once, the first part being 0. ok: it is one.
+func ParsePart(s string) (job int64, part int, ok bool) {
+	number, offset, found := strings.Cut(s, "+")
+	job, err := positive(number)
+	part, err2 := strconv.Atoi(offset)
+	if !found || err != nil || err2 != nil || part < 0 || part > 1<<15 || strconv.Itoa(part) != offset {
+		return 0, 0, false
+	}
+	return job, part, true
+}
+
+// ParseElement reads 82_3, Slurm's way of writing 82[3]. ok: it is one.
+func ParseElement(s string) (id ID, ok bool) {
+	number, index, found := strings.Cut(s, "_")
+	id, err := ParseID(number + "[" + index + "]")
+	return id, found && err == nil
+}
+
 func positive(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 1 || s[0] < '1' || s[0] > '9' {

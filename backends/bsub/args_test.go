@@ -305,6 +305,8 @@ func TestJobArguments(t *testing.T) {
 		"0":         nil,
 		"12":        {{Job: 12}},
 		"12[3]":     {{Job: 12, Index: 3}},
+		"12_3":      {{Job: 12, Index: 3}},
+		"12_0":      {{Job: 12, Index: backends.ZeroIndex}},
 		"12[0]":     {{Job: 12, Index: backends.ZeroIndex}},
 		"12[0-2:2]": {{Job: 12, Index: backends.ZeroIndex}, {Job: 12, Index: 2}},
 		"12[1-3,7]": {{Job: 12, Index: 1}, {Job: 12, Index: 2}, {Job: 12, Index: 3}, {Job: 12, Index: 7}},
@@ -314,10 +316,17 @@ func TestJobArguments(t *testing.T) {
 			t.Errorf("%s = %+v, %v; want %v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "-1", "x", "12[", "12[]", "12]", "12[-1]", "12[1]x", "01", "99999999999999999999", "12[1-999999]"} {
+	for _, s := range []string{"", "-1", "x", "12[", "12[]", "12]", "12[-1]", "12[1]x", "12_", "12_x", "12_3+1", "12+", "12+x", "12+01", "+1", "01", "99999999999999999999", "12[1-999999]"} {
 		if got, err := bsub.ParseJobArg(s); err == nil || !strings.Contains(err.Error(), "Illegal job ID") {
 			t.Errorf("%q = %+v, %v; want an error", s, got, err)
 		}
+	}
+}
+
+func TestPartArgument(t *testing.T) {
+	got, err := bsub.ParseJobArg("82+1")
+	if err != nil || !got.Parted || got.Job != 82 || got.Part != 1 || got.IDs() != nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

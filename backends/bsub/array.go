@@ -110,17 +110,26 @@ func FormatIndices(indices []int) string {
 
 // JobArg is a word of a command line that names jobs: 12, 12[3], 12[1-3,7], or 0,
 // all of the caller's own. An array of LSF's has no element 0; one that was made
-// by the queue's own commands may have.
+// by the queue's own commands may have. Slurm's ways of writing are read, too: 12_3 is
+// 12[3], and 12+1 a part of a job that starts on several kinds of hosts at once.
 type JobArg struct {
 	All     bool
 	Job     int64
 	Indices []int // 0 or more; nil: the job, or the whole array
+	Parted  bool  // it is one part of the job: IDs does not have it
+	Part    int   // 0 or more
 }
 
 // ParseJobArg reads a job argument.
 func ParseJobArg(s string) (JobArg, error) {
 	if s == "0" {
 		return JobArg{All: true}, nil
+	}
+	if job, part, ok := backends.ParsePart(s); ok {
+		return JobArg{Job: job, Parted: true, Part: part}, nil
+	}
+	if id, ok := backends.ParseElement(s); ok {
+		return JobArg{Job: id.Job, Indices: []int{max(id.Index, 0)}}, nil
 	}
 	number, list, indexed := strings.Cut(s, "[")
 	id, err := backends.ParseID(number)
@@ -146,7 +155,7 @@ func illegalJobID(s string) error { return errors.New(Visible(s) + ": Illegal jo
 
 // IDs are the IDs that the argument names; the array's own for a whole array.
 func (a JobArg) IDs() []backends.ID {
-	if a.All {
+	if a.All || a.Parted {
 		return nil
 	}
 	if a.Indices == nil {

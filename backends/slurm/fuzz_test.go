@@ -65,6 +65,7 @@ func FuzzTexts(f *testing.F) {
 		}
 		_, _ = parsePartitions([]byte(s))
 		_, _ = parseVersion(s)
+		_, _ = parsePart(s, 15, 1)
 		if status, err := parseStatus(s); err == nil && strings.Contains(s, ":") && (status < 0 || status > 0xffff) {
 			t.Errorf("%q: status %d", s, status)
 		}

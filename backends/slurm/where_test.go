@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -329,6 +330,18 @@ func TestHostsOfAnotherPinnedJob(t *testing.T) {
 			if j.Wait != c.want {
 				t.Errorf("%s, beside a job on %s (down: %v): %v, want %v", reason, c.other, c.down, j.Wait, c.want)
 			}
+		}
+	}
+}
+
+func TestPartsAreFound(t *testing.T) {
+	const line = "JobId=16 HetJobId=15 HetJobOffset=1 JobName=j.sh HetJobIdSet=15-16\n"
+	if id, err := parsePart(line, 15, 1); err != nil || id != (backends.ID{Job: 16}) {
+		t.Errorf("%v, %v", id, err)
+	}
+	for _, out := range []string{"Job 15+7 not found\n", "", "JobId=16 JobName=HetJobId=15 HetJobOffset=1\n", line[5:]} {
+		if id, err := parsePart(out, 15, 1); !errors.Is(err, backends.ErrUnknownJob) {
+			t.Errorf("%q: %v, %v", out, id, err)
 		}
 	}
 }

@@ -134,9 +134,9 @@ func (o actionOptions) find(ctx context.Context, queue backends.Backend, p proce
 		}
 		return targets, nil
 	}
-	var ids []backends.ID
-	for _, arg := range o.args {
-		ids = append(ids, arg.IDs()...)
+	ids, err := idsOf(ctx, queue, o.args)
+	if err != nil {
+		return nil, err
 	}
 	jobs, err := queue.Jobs(ctx, ids)
 	if err != nil {

@@ -118,9 +118,9 @@ func (o jobsOptions) table(p process) bsub.JobTable {
 // find returns the selected jobs, and the IDs that were named and are unknown.
 func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time) (jobs []backends.Job, unknown []backends.ID, err error) {
 	if len(o.args) > 0 {
-		var ids []backends.ID
-		for _, arg := range o.args {
-			ids = append(ids, arg.IDs()...)
+		ids, err := idsOf(ctx, queue, o.args)
+		if err != nil {
+			return nil, nil, err
 		}
 		if jobs, err = queue.Jobs(ctx, ids); err != nil {
 			return nil, nil, err

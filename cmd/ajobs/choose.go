@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -115,4 +118,28 @@ func jobArgs(words []string) ([]bsub.JobArg, error) {
 		}
 	}
 	return args, nil
+}
+
+// idsOf returns the IDs that arguments name. The queue is asked for those of parts.
+func idsOf(ctx context.Context, queue backends.Backend, args []bsub.JobArg) ([]backends.ID, error) {
+	var ids []backends.ID
+	for _, arg := range args {
+		if !arg.Parted {
+			ids = append(ids, arg.IDs()...)
+			continue
+		}
+		part := queue.Abilities().Part
+		if part == nil {
+			return nil, shell.Usagef("%d+%d: this queue has no jobs of several parts", arg.Job, arg.Part)
+		}
+		id, err := part(ctx, arg.Job, arg.Part)
+		if errors.Is(err, backends.ErrUnknownJob) {
+			return nil, &shell.ExitError{Code: shell.ExitFailure, Err: fmt.Errorf("Job <%d+%d> is not found", arg.Job, arg.Part)} //nolint:staticcheck // LSF's words
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }

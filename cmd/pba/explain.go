@@ -25,11 +25,19 @@ func explainCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			id, err := backends.ParseID(args[0])
-			if err != nil {
-				return shell.Usagef("%w", err)
+			job, part, parted := backends.ParsePart(args[0])
+			id, element := backends.ParseElement(args[0])
+			if !parted && !element {
+				if id, err = backends.ParseID(args[0]); err != nil {
+					return shell.Usagef("%w", err)
+				}
 			}
 			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+				if parted {
+					if id, err = d.Part(ctx, job, part); err != nil {
+						return err
+					}
+				}
 				story, err := d.Explain(ctx, id)
 				if err != nil {
 					return err

@@ -92,6 +92,19 @@ func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
 	return t, nil
 }
 
+// Part returns the ID of a part of a job that starts on several kinds of hosts at once.
+func (d *Desk) Part(ctx context.Context, job int64, part int) (backends.ID, error) {
+	find := d.queue.Abilities().Part
+	if find == nil {
+		return backends.ID{}, fmt.Errorf("job %d+%d: this queue has no jobs of several parts", job, part)
+	}
+	id, err := find(ctx, job, part)
+	if err != nil {
+		return id, fmt.Errorf("job %d+%d: %w", job, part, err)
+	}
+	return id, nil
+}
+
 // explainNow returns the planner's explanation, or the ledger's where the queue shows
 // no such job, or can't be reached.
 func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {

@@ -43,6 +43,7 @@ func TestAccounting(t *testing.T) {
 	t.Run("accounts", func(t *testing.T) { with(t).accountsAreNamed() })
 	t.Run("limits", func(t *testing.T) { with(t).limitsSpareVictims() })
 	t.Run("records", func(t *testing.T) { with(t).recordsOfAVictim() })
+	t.Run("parts", func(t *testing.T) { with(t).partsAreNamed() })
 	t.Run("doctor", func(t *testing.T) { with(t).doctorOnAccounts() })
 	s.noLuaErrors()
 }
@@ -144,5 +145,28 @@ func (s *testSite) doctorOnAccounts() {
 	}
 	if strings.Contains(out, "project chipA") {
 		s.Errorf("doctor on a project with an account:\n%s", out)
+	}
+}
+
+// partsAreNamed: 82+1, as Slurm writes a part of a heterogeneous job, is what users type.
+func (s *testSite) partsAreNamed() {
+	job, _, _ := strings.Cut(s.batch(&s.alice, nil, "--account=chipA", "--hold", "--ntasks=1", ":", "--ntasks=1"), ";")
+	if text := s.do("explain", job+"+1"); !strings.Contains(text, "user "+s.alice.name) && !strings.Contains(text, "of "+s.alice.name) {
+		s.Errorf("explain %s+1: %s", job, text)
+	}
+	if code, text := s.pba("explain", job+"+7"); code == 0 || !strings.Contains(text, "no such job") {
+		s.Errorf("explain %s+7: %d: %s", job, code, text)
+	}
+	env := []string{"ALLOTMENT_HOME=" + s.state}
+	programs := builtPrograms(s.T)
+	if d := s.as(&s.alice, env, filepath.Join(programs, "ajobs"), job+"+1"); d.code != 0 || !strings.Contains(d.out, "PSUSP") && !strings.Contains(d.out, "PEND") {
+		s.Errorf("ajobs %s+1: %+v", job, d)
+	}
+	// Slurm ends a job that waits as a whole only.
+	if d := s.as(&s.alice, env, filepath.Join(programs, "akill"), job+"+1"); d.code == 0 || !strings.Contains(d.errors, "individual component") {
+		s.Errorf("akill %s+1: %+v", job, d)
+	}
+	if d := s.as(&s.alice, env, filepath.Join(programs, "akill"), job); d.code != 0 {
+		s.Errorf("akill %s: %+v", job, d)
 	}
 }
