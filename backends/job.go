@@ -242,4 +242,6 @@ type Snapshot struct {
 	Hosts []Host
 	Jobs  []Job // all that have not ended, in order of submission (a total order: the queue's FIFO)
 	Ended []Job // those that ended at or after the time that was asked for
+
+	Preempting []string // queues where the queuing system itself preempts running jobs for others
 }

@@ -31,6 +31,8 @@ type Rules struct {
 	Policy  plan.Policy
 	Observe bool // act on nothing (R7)
 	Paused  bool // begin nothing at all
+
+	BesideOthers bool // act also where the queuing system itself preempts jobs of managed queues
 }
 
 // Engine runs cycles over one queue. Only one at a time may run on a queue and
@@ -57,6 +59,7 @@ type Result struct {
 	Note     string           // why nothing was planned, or what stopped the cycle
 
 	ClockSet string // what was noticed of a clock that was set; "": nothing
+	Observes string // why the cycle acts on nothing, if that is not the config's mode
 
 	readAt time.Time // when the snapshot came, by this machine's clock
 	names  names
@@ -75,6 +78,9 @@ func (r *Result) Failed() error {
 
 // warn adds to the plan's warnings what was noticed before it was made.
 func (r *Result) warn() {
+	if r.Observes != "" {
+		r.Plan.Warnings = append([]string{r.Observes}, r.Plan.Warnings...)
+	}
 	if r.ClockSet != "" {
 		r.Plan.Warnings = append([]string{r.ClockSet}, r.Plan.Warnings...)
 	}
@@ -259,6 +265,7 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 		return unreachable(ctx, fmt.Errorf("read the queue: %w", err))
 	}
 	farm.Ended = plan.WithoutAhead(farm.Ended, farm.At)
+	r.yieldTo(farm.Preempting)
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities().ForEngine
 	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
 	r.names.resolve(farm.Jobs)
@@ -268,6 +275,21 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 	}
 	r.State.Groups, err = e.Groups(ctx, projectUsers(farm, r.Rules.Policy.Projects))
 	return err
+}
+
+// yieldTo has the cycle observe where the queuing system itself preempts jobs in these
+// queues, if managed ones are among them (R7): it would take slots that were freed for a
+// beneficiary, and the engine those that it freed.
+func (r *Result) yieldTo(preempting []string) {
+	rules := &r.Rules
+	i := slices.IndexFunc(preempting, func(queue string) bool {
+		return len(rules.Policy.Queues) == 0 || queue == rules.Policy.LowQueue || slices.Contains(rules.Policy.Queues, queue)
+	})
+	if i < 0 || rules.Observe || rules.BesideOthers {
+		return
+	}
+	rules.Observe = true
+	r.Observes = fmt.Sprintf("the queuing system itself preempts jobs in %s: cycles observe only, see pba.own_preemption and pba doctor", preempting[i])
 }
 
 // readClock reads this machine's clocks, if they can be.

@@ -24,6 +24,7 @@ import (
 type faulty struct {
 	backends.Backend
 	calls      []string
+	preempting []string // queues where it preempts by itself
 	fail       func(call string, n int) error // n counts from 1
 	reconciles bool                           // it is a queue that must be reconciled
 }
@@ -40,7 +41,11 @@ func (f *faulty) Snapshot(ctx context.Context, since time.Time) (*backends.Snaps
 	if err := f.called("farm"); err != nil {
 		return nil, err
 	}
-	return f.Backend.Snapshot(ctx, since)
+	farm, err := f.Backend.Snapshot(ctx, since)
+	if err == nil {
+		farm.Preempting = f.preempting
+	}
+	return farm, err
 }
 
 func (f *faulty) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
@@ -186,6 +191,40 @@ func TestStaleSnapshotIsNotActedOn(t *testing.T) { // R8
 	}
 	if m, _ = l.ledger.Load(context.Background()); m.LastAction.Before(r.State.Farm.At) {
 		t.Errorf("last action %v, but the cycle acted at %v", m.LastAction, r.State.Farm.At)
+	}
+}
+
+// R7: where the queuing system itself preempts jobs of a managed queue, cycles observe, unless
+// the config says otherwise.
+func TestCyclesObserveWhereTheQueuePreemptsByItself(t *testing.T) {
+	for name, x := range map[string]struct {
+		preempting, queues []string
+		act, observes      bool
+	}{
+		"a managed queue":        {[]string{"main"}, []string{"main"}, false, true},
+		"one of all":             {[]string{"main"}, nil, false, true},
+		"one that isn't managed": {[]string{"other"}, []string{"main"}, false, false},
+		"none":                   {nil, nil, false, false},
+		"it acts all the same":   {[]string{"main"}, nil, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, f, _ := due(t)
+			l.rules.Policy.Queues, l.rules.BesideOthers = x.queues, x.act
+			f.preempting = x.preempting
+			var published ledger.Standing
+			l.engine.Publish = func(_ context.Context, s ledger.Standing) error { published = s; return nil }
+			r, err := l.engine.Cycle(context.Background(), l.world.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if acted := fmt.Sprint(f.calls) != "[farm]"; acted == x.observes && len(x.queues) == 0 {
+				t.Errorf("calls %v", f.calls)
+			}
+			warned := slices.ContainsFunc(r.Plan.Warnings, func(w string) bool { return strings.Contains(w, "pba.own_preemption") })
+			if r.Rules.Observe != x.observes || warned != x.observes || published.Observe != x.observes {
+				t.Errorf("observes %t, filter observes %t, warnings %q", r.Rules.Observe, published.Observe, r.Plan.Warnings)
+			}
+		})
 	}
 }
 

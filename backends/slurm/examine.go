@@ -252,8 +252,9 @@ func (f *findings) partition(p partition, settings map[string]string, by backend
 	case kind == "EXCLUSIVE":
 		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=EXCLUSIVE: its jobs have whole nodes, and none is preempted", p.name)
 	}
-	if kind := settings["PreemptType"]; isSet(kind) && kind != "preempt/none" && p.preempt != "OFF" {
-		f.add("set PreemptType=preempt/none in slurm.conf, or PreemptMode=OFF for it, or `mode: observe` in config.yaml", "partition %s: Slurm preempts there by itself (%s, %s), jobs of pools too", p.name, kind, p.preempt)
+	if preempts(settings) && p.preempt != "OFF" {
+		f.add("set PreemptType=preempt/none in slurm.conf, or PreemptMode=OFF for it; cycles observe only until then, unless pba.own_preemption is act",
+			"partition %s: Slurm preempts there by itself (%s, %s), jobs of pools too", p.name, settings["PreemptType"], p.preempt)
 	}
 	if !p.rootJobs && by.UID == 0 && settings["DisableRootJobs"] != "Yes" {
 		f.add("set DisableRootJobs=NO for it in slurm.conf, or let SlurmUser run the engine", "partition %s has DisableRootJobs=YES: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one", p.name)

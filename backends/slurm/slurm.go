@@ -110,7 +110,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			return nil, err
 		}
 	}
-	farm := &backends.Snapshot{At: p.at, Hosts: p.hosts, Jobs: make([]backends.Job, 0, len(p.jobs))}
+	farm := &backends.Snapshot{At: p.at, Hosts: p.hosts, Jobs: make([]backends.Job, 0, len(p.jobs)), Preempting: p.preempting}
 	for _, j := range p.jobs {
 		switch {
 		case j.holdsFor != (backends.ID{}) && j.State != backends.Running:
@@ -154,8 +154,9 @@ type snapshot struct {
 	fixed   backends.FixedShare
 	jobs    []*listedJob // in order of their IDs
 
-	associations bool // jobs without an association are refused
-	enforced     bool // limits of associations and QOS are heeded
+	associations bool     // jobs without an association are refused
+	preempting   []string // partitions in which Slurm preempts by itself
+	enforced     bool     // limits of associations and QOS are heeded
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
@@ -312,6 +313,9 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 	}
 	p.layout = *l
 	p.fixed = parseFixed(settings, l.hosts)
+	if p.preempting, err = c.readPreempting(ctx, settings); err != nil {
+		return err
+	}
 	p.associations, p.enforced = enforces(settings)
 	p.slots, p.low = map[string]int{}, map[string]bool{}
 	for _, h := range p.hosts {
@@ -321,6 +325,32 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 		p.low[q.Name] = q.Level == backends.LevelLow
 	}
 	return nil
+}
+
+// readPreempting returns the partitions in which Slurm preempts by itself. Only where
+// slurm.conf has a PreemptType are they asked for.
+func (c *Client) readPreempting(ctx context.Context, settings map[string]string) ([]string, error) {
+	if !preempts(settings) {
+		return nil, nil
+	}
+	out, err := c.run(ctx, nil, "scontrol", "-o", "show", "partition")
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := parsePartitions(out)
+	var names []string
+	for _, p := range partitions {
+		if p.preempt != "OFF" {
+			names = append(names, p.name)
+		}
+	}
+	return names, err
+}
+
+// preempts reports whether Slurm preempts jobs by itself, in some partition.
+func preempts(settings map[string]string) bool {
+	kind := settings["PreemptType"]
+	return isSet(kind) && kind != "preempt/none"
 }
 
 // trusted are the users whose jobs can be placeholders and dummy jobs.

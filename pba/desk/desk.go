@@ -144,7 +144,7 @@ func (d *Desk) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 	policy.Projects, policy.Allocations = projects, pools
 	policy.Queues, policy.Hosts, policy.LowQueue = d.Queues, d.Hosts, d.Filter.LowQueue
 	policy.Dummies = d.Dummies.Policy()
-	return pba.Rules{Policy: policy, Observe: d.Mode == configfile.Observe, Paused: paused}, nil
+	return pba.Rules{Policy: policy, Observe: d.Mode == configfile.Observe, Paused: paused, BesideOthers: d.PBA.OwnPreemption == settings.Act}, nil
 }
 
 // engine returns this desk's engine; a read-only one changes nothing.

@@ -118,9 +118,12 @@ func (d *Desk) Status(ctx context.Context) (*Status, error) {
 }
 
 func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
-	f := r.Plan.Farm
+	f, mode := r.Plan.Farm, d.Mode
+	if r.Rules.Observe {
+		mode = configfile.Observe
+	}
 	shown := &Status{
-		At: r.State.Farm.At, Week: d.thisWeek(), Mode: d.Mode, Paused: r.Rules.Paused, Threshold: r.Rules.Policy.PendingThreshold.Seconds(),
+		At: r.State.Farm.At, Week: d.thisWeek(), Mode: mode, Paused: r.Rules.Paused, Threshold: r.Rules.Policy.PendingThreshold.Seconds(),
 		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: FarmStatus{
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,

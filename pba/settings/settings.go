@@ -40,6 +40,8 @@ type Config struct {
 	KeepHistory          unit.Duration `yaml:"keep_history"` // for how long reports can look back; 0: for ever
 	HostSets             HostSets      `yaml:"host_sets"`    // that allocations may be limited to
 	Projects             Projects      `yaml:"projects"`     // those with terms of their own, by name
+
+	OwnPreemption OwnPreemption `yaml:"own_preemption"` // what cycles do where the queuing system itself preempts jobs of managed queues
 }
 
 // Projects are the terms of single projects that the site decides, not their managers:
@@ -131,6 +133,26 @@ func (e *Excess) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want %s or %s", text, Wait, Pass)
 }
 
+// OwnPreemption says what cycles do where the queuing system itself preempts jobs of managed
+// queues.
+type OwnPreemption string
+
+// What they do.
+const (
+	ObserveOnly OwnPreemption = "observe" // act on nothing
+	Act         OwnPreemption = "act"     // act as elsewhere
+)
+
+// UnmarshalText accepts observe and act.
+func (o *OwnPreemption) UnmarshalText(text []byte) error {
+	switch known := OwnPreemption(text); known {
+	case ObserveOnly, Act:
+		*o = known
+		return nil
+	}
+	return fmt.Errorf("%q: want %s or %s", text, ObserveOnly, Act)
+}
+
 // NeverVictims names the users, projects and queues whose jobs are never preempted.
 type NeverVictims struct {
 	Users    []string `yaml:"users"`
@@ -172,6 +194,7 @@ func Default() Config {
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
 		KeepHistory:          unit.Duration(400 * 24 * time.Hour),
+		OwnPreemption:        ObserveOnly,
 	}
 }
 

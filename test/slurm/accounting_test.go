@@ -44,6 +44,7 @@ func TestAccounting(t *testing.T) {
 	t.Run("limits", func(t *testing.T) { with(t).limitsSpareVictims() })
 	t.Run("records", func(t *testing.T) { with(t).recordsOfAVictim() })
 	t.Run("parts", func(t *testing.T) { with(t).partsAreNamed() })
+	t.Run("own preemption", func(t *testing.T) { with(t).cyclesObserveBesideSlurms() })
 	t.Run("doctor", func(t *testing.T) { with(t).doctorOnAccounts() })
 	s.noLuaErrors()
 }
@@ -169,4 +170,29 @@ func (s *testSite) partsAreNamed() {
 	if d := s.as(&s.alice, env, filepath.Join(programs, "akill"), job); d.code != 0 {
 		s.Errorf("akill %s: %+v", job, d)
 	}
+}
+
+// cyclesObserveBesideSlurms: where Slurm preempts by itself, cycles observe until the config
+// says otherwise.
+func (s *testSite) cyclesObserveBesideSlurms() {
+	const why = "the queuing system itself preempts jobs in main"
+	s.conf("$aPreemptType=preempt/partition_prio")
+	s.conf("s/^PreemptMode=.*/PreemptMode=REQUEUE/")
+	for _, command := range []string{"rebalance", "status"} {
+		if out := s.do(command, map[string]string{"rebalance": "-v", "status": "--json"}[command]); !strings.Contains(out, why) || !strings.Contains(out, "observe") {
+			s.Errorf("%s: %s", command, out)
+		}
+	}
+	if _, out := s.pba("doctor"); !strings.Contains(out, "partition main: Slurm preempts there by itself") {
+		s.Errorf("doctor: %s", out)
+	}
+	config := filepath.Join(s.state, "config.yaml")
+	text, err := os.ReadFile(config)
+	s.must(err)
+	s.must(os.WriteFile(config, []byte(strings.Replace(string(text), "own_preemption: observe", "own_preemption: act", 1)), 0o644))
+	if out := s.do("rebalance", "-v"); strings.Contains(out, "observed") {
+		s.Errorf("own_preemption: act: %s", out)
+	}
+	s.conf("/^PreemptType=/d")
+	s.conf("s/^PreemptMode=.*/PreemptMode=OFF/")
 }
