@@ -65,22 +65,25 @@ program_of() {
 pid_in() { head -n 1 "$1" 2>/dev/null || true; }
 
 alive() { # PIDFILE
-    local pid
-    pid=$(pid_in "$1")
-    [ -n "$pid" ] || return 1
-    case $(readlink "/proc/$pid/exe" 2>/dev/null) in
-    */"$(program_of "$1")" | */"$(program_of "$1")"-wlm) return 0 ;;
+    runs "$(pid_in "$1")" "$1"
+}
+
+runs() { # PID PIDFILE
+    [ -n "$1" ] || return 1
+    case $(readlink "/proc/$1/exe" 2>/dev/null) in
+    */"$(program_of "$2")" | */"$(program_of "$2")"-wlm) return 0 ;;
     esac
     return 1
 }
 
-stop() { # PIDFILE
+# stop PIDFILE. slurmd removes its file some time before it ends (24.11).
+stop() {
     local pid deadline=$((SECONDS + 10))
-    if alive "$1"; then
-        pid=$(pid_in "$1")
+    pid=$(pid_in "$1")
+    if runs "$pid" "$1"; then
         kill -TERM "$pid" 2>/dev/null || true
-        while [ "$SECONDS" -lt "$deadline" ] && alive "$1"; do sleep 0.05; done
-        if alive "$1"; then
+        while [ "$SECONDS" -lt "$deadline" ] && runs "$pid" "$1"; do sleep 0.05; done
+        if runs "$pid" "$1"; then
             kill -KILL "$pid" 2>/dev/null || true
         fi
     fi

@@ -63,7 +63,15 @@ func (s *testSite) conf(expression string) {
 	if out, err := exec.Command("sed", "-i", expression, filepath.Join(s.dir, "slurm.conf")).CombinedOutput(); err != nil {
 		s.Fatalf("sed: %v: %s", err, out)
 	}
-	s.root("scontrol", "reconfigure")
+	// slurmctld may end before it answers: a new one takes over (24.11).
+	var d done
+	s.await("a reconfiguration", func() bool {
+		d = s.as(nil, nil, "scontrol", "reconfigure")
+		return d.code == 0 || !strings.Contains(d.errors, "Socket timed out")
+	})
+	if d.code != 0 {
+		s.Fatalf("scontrol reconfigure: %d: %s", d.code, d.errors)
+	}
 }
 
 // install does what pba init and docs/slurm.md say.
