@@ -105,7 +105,7 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 		m := state.Memory.Jobs[j.ID]
 		switch waits := j.Eligible() || j.State == backends.Suspended && j.Resuming; {
 		case gone[j.ID] || leaving(j, &state.Memory) || j.State == backends.Pending && odd(j):
-		case j.State == backends.Running && m.Pool != 0 && !b.strayed(j, m):
+		case j.State == backends.Running && m.Pool != 0 && m.Kept == 0 && !b.strayed(j, m):
 			turns = append(turns, turn{0, j.Started, 0, j, false})
 		case j.State == backends.Running:
 			turns = append(turns, turn{2, j.Started, 0, j, false})

@@ -517,3 +517,17 @@ func giveForm(j *backends.Job, kind int) {
 		j.Component = true
 	}
 }
+
+// atOnce reports whether all that a plan preempts is for projects whose jobs wait for no
+// threshold: a victim that a plan released may be due in the next one.
+func (d *drive) atOnce(p *plan.Plan) bool {
+	for _, a := range p.Actions {
+		if a.Verb != plan.Requeue && a.Verb != plan.Suspend {
+			continue
+		}
+		if c := d.jobCase(a.For); c == nil || c.Project < 0 || c.Project >= len(d.Own) || d.Own[c.Project] != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -58,8 +58,8 @@ type books struct {
 
 // charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
 //
-//  1. running jobs that had a charge, by start (a resumed job: of its resume), then ID; one
-//     that started elsewhere than on its pool's hosts had none
+//  1. running jobs that had a charge, by start (a resumed job: of its resume), then ID; a head
+//     that started, and a job that started elsewhere than on its pool's hosts, had none
 //  2. pending jobs that entered the allocation, by when they did, then FIFO
 //  3. running jobs without a charge and heads, by start and by when they became
 //     head: what starts after a head is charged after it; each into what room is left
@@ -71,7 +71,7 @@ func charge(f *farm) *books {
 			continue
 		}
 		switch {
-		case j.State == backends.Running && j.mem.Pool != 0 && !f.strayed(j):
+		case j.State == backends.Running && j.mem.Pool != 0 && j.mem.Kept == 0 && !f.strayed(j):
 			charged = append(charged, j)
 		case j.State == backends.Running:
 			later = append(later, j)

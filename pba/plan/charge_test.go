@@ -137,3 +137,16 @@ func TestNotEntitled(t *testing.T) {
 		t.Errorf("%+v", p.Actions)
 	}
 }
+
+// A head that the queue started had no charge: it does not take the room of a job that entered.
+func TestStartedHeadTakesNoRoomOfOthers(t *testing.T) { // R9, R12
+	s := newScene(t, 1, 8).pool("chipA", 5)
+	entered, head := s.job("ann", "chipA", "", 0, slots(4)), s.job("ann", "chipA", "n1*3", time.Minute)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{
+		entered: {Pool: 1, Entered: s.now.Add(-time.Hour)},
+		head:    {Pool: 1, Entered: s.now.Add(-time.Hour), Kept: 1},
+	}
+	if p := s.cycle(); poolOf(p, entered) != 1 || poolOf(p, head) != 0 {
+		t.Errorf("they are in %d and %d", poolOf(p, entered), poolOf(p, head))
+	}
+}

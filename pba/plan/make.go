@@ -77,7 +77,8 @@ func (c *cycle) skip(id backends.ID, reason string) {
 type stage int
 
 const (
-	stageRank    stage = iota // the order in the queue
+	stageFirst   stage = iota // free slots that new reclaims count on, and jobs that rank higher now could start in
+	stageRank                 // the order in the queue
 	stageReserve              // reservations of what others release
 	stageRelease              // what ended reclaims leave
 	stagePreempt              // reclaims, one after the other

@@ -58,13 +58,16 @@ func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 
 // raiseStage returns the stage in which the beneficiary's priority is raised: before its
 // victims' acts; if it needs free slots as well, before jobs that could start in these are
-// lowered or released. If it needs none it is not raised so early: it could start in slots
-// nominated for others.
+// raised, lowered or released. If it needs none it is not raised so early: it could start in
+// slots nominated for others.
 func (s *serving) raiseStage(b *job, r *Reclaim) stage {
-	if r.Need >= b.Slots {
+	switch {
+	case r.Need >= b.Slots:
 		return stagePreempt
+	case b.mem.WrittenAt.Equal(s.now):
+		return stageReserve // after its rank of this plan
 	}
-	return stageReserve
+	return stageFirst
 }
 
 // reserveFor reserves a reclaim's hosts for its beneficiary, for as long as the
