@@ -24,7 +24,7 @@ import (
 type faulty struct {
 	backends.Backend
 	calls      []string
-	preempting []string // queues where it preempts by itself
+	preempting []string                       // queues where it preempts by itself
 	fail       func(call string, n int) error // n counts from 1
 	reconciles bool                           // it is a queue that must be reconciled
 }
