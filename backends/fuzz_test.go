@@ -1,8 +1,8 @@
 package backends_test
 
 import (
-	"fmt"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"unicode/utf8"
 
