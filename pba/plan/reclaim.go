@@ -57,12 +57,13 @@ func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 }
 
 // raiseStage returns the stage in which the beneficiary's priority is raised: before its
-// victims' acts; if it needs free slots as well, before jobs that could start in these are
-// raised, lowered or released. If it needs none it is not raised so early: it could start in
-// slots nominated for others.
+// victims' acts; if it needs what is free as well, before jobs that could start there are raised,
+// lowered or released: slots, the rest of an exclusive job's hosts, or resources. If it
+// needs nothing that is free it is not raised so early: it could start in slots nominated
+// for others.
 func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	switch {
-	case r.Need >= b.Slots:
+	case r.Need >= b.Slots && !b.Exclusive && len(b.Needs) == 0:
 		return stagePreempt
 	case b.mem.WrittenAt.Equal(s.now):
 		return stageReserve // after its rank of this plan

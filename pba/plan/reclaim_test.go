@@ -472,27 +472,42 @@ func equal[T comparable](a, b []T) bool {
 // A victim that is released could start in the free slots that a new reclaim counts on: they
 // are reserved first.
 func TestFreeSlotsAreReservedBeforeVictimsAreReleased(t *testing.T) { // R19
-	s := newScene(t, 1, 2).pool("chipA", 2)
-	s.state.Abilities.Start = nil
-	s.job("bob", "", "n1", time.Hour)
-	held := s.job("bob", "", "", time.Hour, func(j *backends.Job) {
-		j.Mark, j.Wait, j.HeldUntil = "r1", backends.WaitTime, noon.Add(time.Hour)
-	})
-	wide := s.job("ann", "chipA", "", 0, slots(2))
-	s.state.Memory.NextID = 2
-	var p Plan
-	for range 4 {
-		s.state.Memory.Reclaims = []Reclaim{{ID: 1, Phase: HandedOver, Planned: s.now, Ended: s.now, Victims: []Victim{{ID: held, User: "bob", Slots: 1, Fate: Taken}}}}
-		p = s.cycle()
-		s.rank(p)
-	}
-	if preempted(p) != "requeue 1" {
-		t.Fatalf("preempted %q", preempted(p))
-	}
-	at := func(verb Verb, id backends.ID) int {
-		return slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == verb && a.Job == id })
-	}
-	if reserve, release := at(Reserve, wide), at(Release, held); reserve < 0 || release < 0 || reserve > release {
-		t.Errorf("reserved by action %d, released by action %d", reserve, release)
+	for name, c := range map[string]struct {
+		host string // of the victim
+		asks func(*backends.Job)
+	}{
+		"a slot of two":              {"n1", slots(2)},
+		"the rest of the host":       {"n1*2", exclusive},
+		"resources beside its slots": {"n1*3", func(j *backends.Job) { j.Slots, j.Needs = 2, []backends.Amount{{Name: "gpu", Count: 1}} }},
+	} {
+		s := newScene(t, 1, 3).pool("chipA", 3)
+		s.state.Farm.Hosts[0].Has = []backends.Amount{{Name: "gpu", Count: 1}}
+		s.state.Abilities.Start = nil
+		s.job("bob", "", c.host, time.Hour)
+		if name == "a slot of two" {
+			s.job("ann", "chipA", "n1", time.Hour)
+		}
+		held := s.job("bob", "", "", time.Hour, func(j *backends.Job) {
+			j.Mark, j.Wait, j.HeldUntil = "r1", backends.WaitTime, noon.Add(time.Hour)
+		})
+		asks := s.job("ann", "chipA", "", 0, c.asks)
+		s.state.Memory.NextID = 2
+		var p Plan
+		for range 4 {
+			s.state.Memory.Reclaims = []Reclaim{{ID: 1, Phase: HandedOver, Planned: s.now, Ended: s.now, Victims: []Victim{{ID: held, User: "bob", Slots: 1, Fate: Taken}}}}
+			p = s.cycle()
+			s.rank(p)
+		}
+		if preempted(p) != "requeue 1" {
+			t.Errorf("%s: preempted %q; %s", name, preempted(p), skipped(p, asks))
+			continue
+		}
+		at := func(verb Verb, id backends.ID) int {
+			return slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == verb && a.Job == id })
+		}
+		first := max(at(Reserve, asks), at(PinTo, asks)) // a job of one slot reserves nothing
+		if release := at(Release, held); first < 0 || release < 0 || first > release {
+			t.Errorf("%s: reserved or pinned by action %d, released by action %d", name, first, release)
+		}
 	}
 }
