@@ -176,8 +176,7 @@ func (s *testSite) partsAreNamed() {
 // says otherwise.
 func (s *testSite) cyclesObserveBesideSlurms() {
 	const why = "the queuing system itself preempts jobs in main"
-	s.conf("$aPreemptType=preempt/partition_prio")
-	s.conf("s/^PreemptMode=.*/PreemptMode=REQUEUE/")
+	s.conf(`s,^PreemptMode=.*,PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE,`)
 	for _, command := range []string{"rebalance", "status"} {
 		if out := s.do(command, map[string]string{"rebalance": "-v", "status": "--json"}[command]); !strings.Contains(out, why) || !strings.Contains(out, "observe") {
 			s.Errorf("%s: %s", command, out)
@@ -193,6 +192,5 @@ func (s *testSite) cyclesObserveBesideSlurms() {
 	if out := s.do("rebalance", "-v"); strings.Contains(out, "observed") {
 		s.Errorf("own_preemption: act: %s", out)
 	}
-	s.conf("/^PreemptType=/d")
-	s.conf("s/^PreemptMode=.*/PreemptMode=OFF/")
+	s.conf("/^PreemptType=/d; s/^PreemptMode=.*/PreemptMode=OFF/")
 }
