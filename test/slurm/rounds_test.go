@@ -378,6 +378,17 @@ func startEngine(s *testSite) *engine {
 	return e
 }
 
+// awaitCycle waits until a whole cycle has passed: the filter knows which pools have room now.
+func (e *engine) awaitCycle(s *testSite) {
+	s.Helper()
+	begun := time.Now()
+	s.await("a cycle", func() bool {
+		e.Lock()
+		defer e.Unlock()
+		return len(e.cycles) > 0 && e.cycles[len(e.cycles)-1].from.After(begun)
+	})
+}
+
 // promise returns how long a job may wait that could start from a time on (R14): the
 // threshold, 2 cycles, and the time to free its slots. A cycle is as long as the longest that
 // began in that time.
@@ -479,6 +490,7 @@ func (r *rounds) accepts(m *roundMember, q *request) bool {
 func (r *rounds) play(index int, seed uint64) {
 	r.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
+	r.engine.awaitCycle(r.testSite)
 	var waveRequests [waves][][]submitted
 	for w := range waves {
 		l := newLayout()
@@ -503,6 +515,7 @@ func (r *rounds) play(index int, seed uint64) {
 				r.as(nil, nil, "scancel", "--quiet", "--user="+m.name)
 			}
 			r.settle()
+			r.engine.awaitCycle(r.testSite)
 		}
 		for i := range r.members {
 			for k := range waveRequests[w][i] {
