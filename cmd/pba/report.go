@@ -130,8 +130,12 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	if err != nil || o.format != table.Text || r.Promise.Reclaims == 0 {
 		return err
 	}
-	fmt.Fprintf(out, "%d of %s took at most the threshold (%v), two cycles (%v each) and the time to free the slots.\n",
-		r.Promise.Kept, printable.Count(r.Promise.Reclaims, "reclaim"), d.PBA.PendingThreshold, d.PBA.Every)
+	threshold := fmt.Sprint(d.PBA.PendingThreshold)
+	if len(d.PBA.Policy().Thresholds) > 0 {
+		threshold += ", or the project's own"
+	}
+	fmt.Fprintf(out, "%d of %s took at most the threshold (%s), two cycles (%v each) and the time to free the slots.\n",
+		r.Promise.Kept, printable.Count(r.Promise.Reclaims, "reclaim"), threshold, d.PBA.Every)
 	return nil
 }
 
