@@ -68,7 +68,7 @@ func newNonce() string {
 // A line may contain nothing that a user typed, and no space within a value. Requests that
 // Slurm refused by mistake are repeated (see errMistaken).
 func (c *Client) sendRequests(ctx context.Context, requests []string) backends.Errors {
-	const most = 5
+	const most = 20 // 24.11 refuses up to half of the changes, whatever they are
 	errs, _ := c.sendAndShow(ctx, requests, nil)
 	for range most {
 		var repeated []string
