@@ -239,7 +239,41 @@ func (f *farm) makeRoom(j *job) bool {
 			return true
 		}
 	}
-	return false
+	return f.moveBack(j)
+}
+
+// moveBack keeps a job in the pool that it was in, if the pool's other members that were in
+// pools of their own fit there again: each cycle charges anew, and jobs with more than one
+// pool may come into its room. It reports whether it did.
+func (f *farm) moveBack(j *job) bool {
+	p := f.poolOf(j)
+	if p == nil || j.mem.Kept > 0 {
+		return false
+	}
+	free := p.free(j)
+	gains := map[*pool]int{}
+	var back []*job
+	for _, m := range bySize(p.members) {
+		if free >= j.Slots {
+			break
+		}
+		to := f.poolOf(m)
+		if to == nil || to == p || to.free(m)-gains[to] < m.Slots {
+			continue
+		}
+		free += m.Slots
+		gains[to] += m.Slots
+		back = append(back, m)
+	}
+	if free < j.Slots {
+		return false
+	}
+	for _, m := range back {
+		p.dismiss(m)
+		f.poolOf(m).admit(m)
+	}
+	p.admit(j)
+	return true
 }
 
 // findMoves returns the last step of the shortest chain that makes room for j in

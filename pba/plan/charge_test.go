@@ -78,6 +78,17 @@ func TestEnteredJobKeepsItsRoom(t *testing.T) { // R12
 	}
 }
 
+// Each cycle charges anew: jobs that fit into two pools must not displace one that holds room.
+func TestEnteredJobKeepsItsRoomBesideJobsOfTwoPools(t *testing.T) { // R9, R12
+	s := newScene(t, 2, 8).pool("chipA", 4).pool("chipA", 2)
+	a, b := s.job("ann", "chipA", "n1", time.Hour), s.job("ann", "chipA", "n1", time.Hour)
+	entered := s.job("ann", "chipA", "", 0, slots(4))
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{a: {Pool: 2}, b: {Pool: 2}, entered: {Pool: 1, Entered: s.now.Add(-time.Minute)}}
+	if p := s.cycle(); poolOf(p, a) != 2 || poolOf(p, b) != 2 || poolOf(p, entered) != 1 {
+		t.Errorf("they are in %d, %d and %d; want 2, 2 and 1 as before", poolOf(p, a), poolOf(p, b), poolOf(p, entered))
+	}
+}
+
 func TestHeadReservesAvailableRoom(t *testing.T) { // R12
 	s := newScene(t, 4, 4).pool("chipA", 4)
 	s.job("ann", "chipA", "n1*2", time.Hour)
