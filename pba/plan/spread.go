@@ -65,8 +65,8 @@ func (f *farm) chooseSpread(b *job, hosts []*host) *candidate {
 		}
 		set = dropUnneeded(set, enough)
 		at := f.fitSpan(b, hosts, set)
-		if whole := f.wholeSlots(at); b.Exclusive && whole > b.budget {
-			return
+		if at == nil || b.Exclusive && f.wholeSlots(at) > b.budget {
+			return // without hosts, its victims would leave for nothing
 		}
 		s := newCandidate(set, f.lacking(b, at), at)
 		s.excess += s.need
