@@ -62,7 +62,13 @@ func (b *books) placed(j *backends.Job, a *plan.Allocation) bool {
 	at := j.Hosts
 	if j.State != backends.Running && j.State != backends.Suspended {
 		at = b.serving[j.ID]
-		if !slices.ContainsFunc(b.hosts, func(h backends.Host) bool { return setOf(b.policy, h.Name) == a.Hosts && couldRun(h, j) }) {
+		var could []backends.Host
+		for _, h := range b.hosts {
+			if setOf(b.policy, h.Name) == a.Hosts && couldRun(h, j) {
+				could = append(could, h)
+			}
+		}
+		if len(could) == 0 || (formed(j) || len(j.Needs) > 0) && !couldLie(could, j) {
 			return false
 		}
 	}
@@ -77,6 +83,39 @@ func couldRun(h backends.Host, j *backends.Job) bool {
 	}
 	fits := h.Slots >= slots && (h.Memory == 0 || h.Memory >= perSlot(j)*int64(slots))
 	return fits && suits(j, h.Name) && hasEnough(h, j)
+}
+
+// couldLie reports whether these hosts, each of which could run a slot of a job, could hold it
+// in its form if they were empty.
+func couldLie(hosts []backends.Host, j *backends.Job) bool {
+	unit, most, every := max(j.Unit, 1), j.MaxHosts, j.PerHost
+	if j.OneHost || j.Slots == 1 {
+		unit, most, every = 1, 1, 0
+	}
+	var sizes []int // slots that a host has for it, largest first
+	for _, h := range hosts {
+		n := h.Slots
+		if m := perSlot(j); h.Memory > 0 && m > 0 {
+			n = min(n, int(h.Memory/m))
+		}
+		sizes = append(sizes, n/unit*unit)
+	}
+	slices.SortFunc(sizes, func(a, b int) int { return b - a })
+	sum := 0
+	for i, n := range sizes {
+		if k := i + 1; every > 0 {
+			n = min(n, every)
+			if full := j.Slots / every; k <= full && n < every || k > full && n < j.Slots%every {
+				return false
+			}
+		} else if most > 0 && k > most || k*unit > j.Slots {
+			return false
+		}
+		if sum += n; sum >= j.Slots && i+1 >= j.MinHosts {
+			return true
+		}
+	}
+	return false
 }
 
 // serving returns where the beneficiaries of open reclaims shall run.
