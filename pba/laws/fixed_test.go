@@ -10,20 +10,13 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// The laws of jobs that can't be preempted (R22), on farms of their own: many jobs are of
-// that kind, and the submit filter holds them.
+// The law of jobs that can't be preempted (R22), on farms of their own: many jobs are of
+// that kind, and the submit filter holds them. The tests of four other laws run on these
+// farms, too: see obeyedOnFixed.
 
 // Jobs of no pool that can't be preempted are released as far as their share has room, one
 // user's as far as half of it has.
 func TestLawShareOfFixedJobsHolds(t *testing.T) { obeyedBy(t, allFixed(), fixedFarms(), lawShare) }
-
-// Each job that is held runs in the end, engine alive or not; other laws of every farm hold
-// on these farms, too.
-func TestLawsOfEveryFarmHoldOnFixedFarms(t *testing.T) {
-	for _, l := range []law{lawSame, lawReleased, lawCapacity, crash} {
-		obeyedBy(t, allFixed(), fixedFarms(), l)
-	}
-}
 
 // TestLawsOfFixedFarmsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsOfFixedFarmsWerePutToTheTest(t *testing.T) {
