@@ -125,7 +125,13 @@ func (g *judge) excuse() {
 // anew, no pool has less than before.
 func (g *judge) lawCharge() {
 	before := g.books.running(nil)
-	after := charge(g.state, g.policy, g.gone).running(g.served)
+	anew := charge(g.state, g.policy, g.gone)
+	for _, id := range slices.SortedFunc(maps.Keys(g.served), backends.ID.Compare) {
+		if _, in := anew.charged[id]; !in && g.jobs[id] != nil {
+			anew.admit(g.jobs[id]) // it enters in this very plan
+		}
+	}
+	after := anew.running(g.served)
 	for i, a := range g.policy.Allocations {
 		if after[i] < before[i] {
 			g.d.breach(lawCharge, "pool %+v is charged %d slots before and %d after preempting %v", a, before[i], after[i], slices.Sorted(idsOf(g.gone)))
@@ -444,6 +450,9 @@ func (g *judge) checkNeeded(r *plan.Reclaim, b *backends.Job, offers map[string]
 
 // useful returns how many of a victim's slots lie where its beneficiary may run.
 func (g *judge) useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
+	if len(r.Hosts) == 0 {
+		return 0 // it is served nowhere
+	}
 	n := 0
 	for _, p := range victim.Hosts {
 		here := slices.ContainsFunc(r.Hosts, func(w backends.Placement) bool { return w.Host == p.Host })
