@@ -167,10 +167,13 @@ func rows(out []byte, nonce string, n int) (all [][]string, err error) {
 	return all, l.end()
 }
 
-// shown is the beginning of a text for an error.
+// shown is a text for an error: of a long one its beginning and its end.
 func shown(s string) string {
-	const most = 300
-	return strconv.Quote(s[:min(len(s), most)])
+	const most = 150
+	if len(s) <= 2*most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + " … " + strconv.Quote(s[len(s)-most:])
 }
 
 // cluster is what is known of the cluster when its jobs are read.

@@ -68,7 +68,7 @@ func newNonce() string {
 // A line may contain nothing that a user typed, and no space within a value. Requests that
 // Slurm refused by mistake are repeated (see errMistaken).
 func (c *Client) sendRequests(ctx context.Context, requests []string) backends.Errors {
-	const most = 5
+	const most = 20 // 24.11 refuses up to half of the changes, whatever they are
 	errs, _ := c.sendAndShow(ctx, requests, nil)
 	for range most {
 		var repeated []string
@@ -123,12 +123,19 @@ func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]s
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	nonce := newNonce()
-	out, err := c.run(ctx, strings.NewReader(showLines(ids, nonce)), "scontrol")
-	if err != nil && !errors.Is(err, backends.ErrUnknownJob) { // of one that the queue has forgotten meanwhile
-		return nil, err
+	var answers map[backends.ID]string
+	var err error
+	for range 3 { // one scontrol was seen to end with 0 before it had answered all (24.11)
+		nonce := newNonce()
+		out, failed := c.run(ctx, strings.NewReader(showLines(ids, nonce)), "scontrol")
+		if failed != nil && !errors.Is(failed, backends.ErrUnknownJob) { // of one that the queue has forgotten meanwhile
+			return nil, failed
+		}
+		if answers, err = parseShown(out, nonce, ids); err == nil {
+			break
+		}
 	}
-	return parseShown(out, nonce, ids)
+	return answers, err
 }
 
 // sendBatch is sendRequests for those jobs for which there is a request.

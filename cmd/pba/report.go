@@ -169,9 +169,9 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 		}
 		fmt.Fprintln(out)
 	}
-	t = table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested")
+	t = table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested", "useless_evictions")
 	for _, e := range r.Ends {
-		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio))
+		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio), e.Useless)
 	}
 	return table.Print(out, o.format, t, nil)
 }

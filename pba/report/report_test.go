@@ -108,16 +108,19 @@ func TestVictims(t *testing.T) {
 			{Project: "B", User: "bob", Slots: 9, Fate: plan.Gone, RanFor: time.Hour},
 		}}},
 		{Reclaim: plan.Reclaim{Project: "A", Need: 2, Phase: plan.Acted}},
-		{Reclaim: plan.Reclaim{Project: "C", Need: 2, Phase: plan.Expired}},
+		{Reclaim: plan.Reclaim{Project: "C", Need: 2, Phase: plan.Expired, Victims: []plan.Victim{
+			{Project: "D", User: "dan", Slots: 1, Fate: plan.Taken}, {Project: "D", User: "dan", Slots: 1, Fate: plan.Gone},
+		}}},
 	}
 	losses, ends := Victims(reclaims, "")
 	check(t, losses, []Loss{
 		{User: "eve", To: "A", Requeued: 1, Slots: 1, Lost: 2},
 		{Project: "B", User: "bob", To: "A", Requeued: 1, Suspended: 1, Slots: 3, Lost: 1},
+		{Project: "D", User: "dan", To: "C", Requeued: 1, Slots: 1},
 	})
 	check(t, ends, []End{
 		{End: plan.HandedOver, Reclaims: 1, Requested: 3, Evicted: 4, Ratio: 1.3333},
-		{End: plan.Expired, Reclaims: 1, Requested: 2},
+		{End: plan.Expired, Reclaims: 1, Requested: 2, Evicted: 1, Ratio: 0.5, Useless: 1},
 		{End: open, Reclaims: 1, Requested: 2},
 	})
 	losses, ends = Victims(reclaims, "B")

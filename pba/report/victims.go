@@ -28,6 +28,7 @@ type End struct {
 	Requested int        `json:"requested_slots"`
 	Evicted   int        `json:"evicted_slots"`
 	Ratio     float64    `json:"evicted_per_requested"`
+	Useless   int        `json:"useless_evictions"` // victims, where the beneficiary did not start
 }
 
 const open plan.Phase = "open"
@@ -41,12 +42,13 @@ func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
 	for i := range reclaims {
 		r := &reclaims[i]
 		concerned := project == "" || r.Project == project
-		evicted := 0
+		evicted, victims := 0, 0
 		for _, v := range r.Victims {
 			if v.Fate != plan.Taken && v.Fate != plan.Lost {
 				continue
 			}
 			evicted += v.Slots
+			victims++
 			if project != "" && r.Project != project && v.Project != project {
 				continue
 			}
@@ -58,7 +60,7 @@ func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
 			losses[k].add(v)
 		}
 		if concerned {
-			countEnd(ends, r, evicted)
+			countEnd(ends, r, evicted, victims)
 		}
 	}
 	return sortedLosses(losses), sortedEnds(ends)
@@ -77,7 +79,7 @@ func (l *Loss) add(v plan.Victim) {
 	l.Lost += float64(v.Slots) * v.RanFor.Hours()
 }
 
-func countEnd(ends map[plan.Phase]*End, r *ledger.PastReclaim, evicted int) {
+func countEnd(ends map[plan.Phase]*End, r *ledger.PastReclaim, evicted, victims int) {
 	phase := r.Phase
 	if phase.Open() {
 		phase = open
@@ -90,6 +92,9 @@ func countEnd(ends map[plan.Phase]*End, r *ledger.PastReclaim, evicted int) {
 	e.Reclaims++
 	e.Requested += r.Need
 	e.Evicted += evicted
+	if phase == plan.Expired || phase == plan.Cancelled {
+		e.Useless += victims
+	}
 }
 
 func sortedLosses[K comparable](losses map[K]*Loss) []Loss {
