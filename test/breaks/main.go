@@ -18,8 +18,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 )
@@ -79,17 +82,15 @@ func (b *breaker) tryAll(ctx context.Context, all []defect) error {
 	}
 	line("BREAK", "TEST", "NOTICED", "TOOK", "VERDICT")
 	trees, bad := all, 0
-	if b.suite == "law" {
+	if b.suite == "law" && b.only == "" {
 		trees = append([]defect{{name: "none", suite: b.suite, what: "the tree as it is"}}, all...)
 	}
-	for _, d := range trees {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", d.name, d.what)
-		got, err := b.try(ctx, &d)
-		if err != nil {
-			_ = out.Flush()
-			return err
-		}
-		verdict := "ok: exactly this test fails"
+	outcomes, err := b.tryEach(ctx, trees)
+	if err != nil {
+		return err
+	}
+	for i, d := range trees {
+		got, verdict := outcomes[i], "ok: exactly this test fails"
 		switch {
 		case d.test == "" && len(got.failed) == 0:
 			verdict = "ok: no test fails"
@@ -107,6 +108,43 @@ func (b *breaker) tryAll(ctx context.Context, all []defect) error {
 		return fmt.Errorf("%d of %d trees are wrong; run one with -only NAME", bad, len(trees))
 	}
 	return nil
+}
+
+// tryEach returns the outcome of each tree. Those of the laws are tried two at a time, each with
+// half of the processors: building and the last farms of one leave processors idle.
+func (b *breaker) tryEach(ctx context.Context, trees []defect) ([]outcome, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	outcomes := make([]outcome, len(trees))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range b.atOnce() {
+		workers.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(trees) || ctx.Err() != nil {
+					return
+				}
+				d := &trees[i]
+				fmt.Fprintf(os.Stderr, "%s: %s\n", d.name, d.what)
+				got, err := b.try(ctx, d)
+				if err != nil {
+					cancel(err)
+				}
+				outcomes[i] = got
+			}
+		})
+	}
+	workers.Wait()
+	return outcomes, context.Cause(ctx)
+}
+
+// atOnce returns the number of trees that are tried at a time.
+func (b *breaker) atOnce() int {
+	if b.suite == "law" && b.only == "" {
+		return min(2, runtime.NumCPU())
+	}
+	return 1
 }
 
 // try runs the tests with a break laid over the source.
