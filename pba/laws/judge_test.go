@@ -168,15 +168,20 @@ func (g *judge) lawTrigger() {
 	}
 }
 
+// waits reports whether a job waits for slots: another one, even a beneficiary, has no room.
+func waits(j *backends.Job) bool {
+	return j.Eligible() || j.State == backends.Suspended && j.Resuming
+}
+
 // feasible reports whether the running jobs of a project that were charged before,
-// and its beneficiaries of open reclaims, fit into its pools together in any way. It
+// and its waiting beneficiaries of open reclaims, fit into its pools together in any way. It
 // reports true if it finds none within 20,000 tries.
 func (g *judge) feasible(project string) bool {
 	var jobs []*backends.Job
 	for id, j := range g.jobs {
 		_, charged := g.books.charged[id]
 		before := g.state.Memory.Jobs[id]
-		if j.Project == project && (g.served[id] || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0 && !g.books.strayed(j, before)) {
+		if j.Project == project && (g.served[id] && waits(j) || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0 && !g.books.strayed(j, before)) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -369,7 +374,7 @@ func (g *judge) lawUse() {
 	acts := map[backends.ID]bool{}
 	for _, r := range g.fresh {
 		b := g.jobs[r.Beneficiary]
-		if b == nil || !b.Eligible() && !(b.State == backends.Suspended && b.Resuming) {
+		if b == nil || !waits(b) {
 			g.d.breach(lawUse, "reclaim %d serves job %v, which does not wait for slots", r.ID, r.Beneficiary)
 			continue
 		}
