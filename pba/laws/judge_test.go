@@ -154,8 +154,8 @@ func idsOf(set map[backends.ID]bool) func(func(string) bool) {
 func (g *judge) lawTrigger() {
 	for _, r := range g.fresh {
 		b := g.jobs[r.Beneficiary]
-		if b == nil {
-			continue // lawUse says so
+		if b == nil || offForm(b, r.Hosts) != "" {
+			continue // lawUse or lawForm says so
 		}
 		pools := g.books.pools(b)
 		if len(pools) == 0 {
