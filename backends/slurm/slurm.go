@@ -173,17 +173,24 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 		some = nil
 	}
 	known := make(chan struct{})
-	err := command.RunAll(ctx, func(ctx context.Context) error {
+	reads := []func(context.Context) error{func(ctx context.Context) error {
 		defer close(known)
 		return c.readCluster(ctx, &p)
 	}, func(ctx context.Context) error {
 		return c.readJobs(ctx, some, &p, known)
-	})
-	if err != nil {
+	}}
+	if ids == nil && c.knownExclusions() == nil {
+		reads = append(reads, func(ctx context.Context) error {
+			_, _ = c.readExclusions(ctx) // addPlaces asks again for what is missing
+			return nil
+		})
+	}
+	if err := command.RunAll(ctx, reads...); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
-	if err = c.addDetails(ctx, &p); err == nil {
+	err := c.addDetails(ctx, &p)
+	if err == nil {
 		err = c.addPlaces(ctx, &p, ids == nil)
 	}
 	if err == nil && ids == nil && p.enforced { // what runs of some jobs alone is not all that counts
@@ -414,24 +421,42 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 // addPlaces adds where jobs may run. Which hosts their owners exclude is asked again as
 // soon as a job comes for which slots may be freed.
 func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
-	c.mu.Lock()
-	excluded, limits := c.excluded, maps.Clone(c.limits)
-	c.mu.Unlock()
+	excluded := c.knownExclusions()
 	if all && needsExclusions(p, excluded) {
-		nonce := newNonce()
-		out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", c.elements(), "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
-		if err != nil {
+		var err error
+		if excluded, err = c.readExclusions(ctx); err != nil {
 			return err
 		}
-		if excluded, err = parseExclusions(out, nonce); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		c.excluded = excluded
-		c.mu.Unlock()
 	}
+	c.mu.Lock()
+	limits := maps.Clone(c.limits)
+	c.mu.Unlock()
 	placeJobs(p, excluded, limits, c.pinsNow(p, all))
 	return nil
+}
+
+// knownExclusions returns what readExclusions did last, or nil.
+func (c *Client) knownExclusions() map[int64][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.excluded
+}
+
+// readExclusions asks which hosts the owners of pending jobs exclude, and keeps the answer.
+func (c *Client) readExclusions(ctx context.Context) (map[int64][]string, error) {
+	nonce := newNonce()
+	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", c.elements(), "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
+	if err != nil {
+		return nil, err
+	}
+	excluded, err := parseExclusions(out, nonce)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.excluded = excluded
+	c.mu.Unlock()
+	return excluded, nil
 }
 
 // pinsNow returns the jobs that must have a host: those of a snapshot of all jobs, or of the

@@ -77,7 +77,7 @@ func (s *testSite) readRecord() (list []string, err error) {
 			return nil, err
 		}
 		count[argv[0]]++
-		if argv[0] == "squeue" && list == nil {
+		if argv[0] == "squeue" && list == nil && slices.Contains(argv, "-O") { // another lists excluded hosts alone
 			list = argv
 		}
 	}
