@@ -172,25 +172,33 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 	if len(ids) > mostAtOnce {
 		some = nil
 	}
-	known := make(chan struct{})
-	reads := []func(context.Context) error{func(ctx context.Context) error {
+	known, listed, wanted := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	want := sync.OnceFunc(func() { close(wanted) })
+	excluded := c.knownExclusions()
+	err := command.RunAll(ctx, func(ctx context.Context) error {
 		defer close(known)
 		return c.readCluster(ctx, &p)
 	}, func(ctx context.Context) error {
-		return c.readJobs(ctx, some, &p, known)
-	}}
-	if ids == nil && c.knownExclusions() == nil {
-		reads = append(reads, func(ctx context.Context) error {
-			_, _ = c.readExclusions(ctx) // addPlaces asks again for what is missing
-			return nil
+		defer close(listed)
+		return c.readJobs(ctx, some, &p, known, func(j *listedJob) {
+			if ids == nil && j.needsExclusions(excluded) {
+				want()
+			}
 		})
-	}
-	if err := command.RunAll(ctx, reads...); err != nil {
+	}, func(ctx context.Context) error { // while squeue still prints the jobs
+		select {
+		case <-wanted:
+			_, err := c.readExclusions(ctx)
+			return err
+		case <-listed:
+			return nil // addPlaces asks, if need be
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
-	err := c.addDetails(ctx, &p)
-	if err == nil {
+	if err = c.addDetails(ctx, &p); err == nil {
 		err = c.addPlaces(ctx, &p, ids == nil)
 	}
 	if err == nil && ids == nil && p.enforced { // what runs of some jobs alone is not all that counts
@@ -201,13 +209,13 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 }
 
 // readJobs asks for jobs; no names: for all. They are read while squeue prints them,
-// once the cluster is known.
-func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
+// once the cluster is known, and seen is called with one job of each line.
+func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}, seen func(*listedJob)) error {
 	elements := c.elements()
-	err := c.readJobLines(ctx, elements, some, p, cluster)
+	err := c.readJobLines(ctx, elements, some, p, cluster, seen)
 	if err != nil && elements == unmerged && strings.Contains(err.Error(), "unrecognized option '"+unmerged+"'") {
 		c.merges.Store(true)
-		err = c.readJobLines(ctx, c.elements(), some, p, cluster)
+		err = c.readJobLines(ctx, c.elements(), some, p, cluster, seen)
 	}
 	return err
 }
@@ -224,13 +232,24 @@ func (c *Client) elements() string {
 	return unmerged
 }
 
-func (c *Client) readJobLines(ctx context.Context, elements string, some []string, p *snapshot, cluster <-chan struct{}) error {
+func (c *Client) readJobLines(ctx context.Context, elements string, some []string, p *snapshot, cluster <-chan struct{}, seen func(*listedJob)) error {
 	nonce := newNonce()
 	argv := []string{"squeue", "--noheader", "--all", elements, "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
 	if len(some) > 0 {
 		argv = append(argv, "--jobs="+strings.Join(some, ","))
 	}
-	r := reader{lines: jobLines(nonce, &p.cluster, &p.jobs), known: cluster}
+	l := jobLines(nonce, &p.cluster, &p.jobs)
+	take := l.handle
+	l.handle = func(fields []string) error {
+		if err := take(fields); err != nil {
+			return err
+		}
+		if n := len(p.jobs); n > 0 {
+			seen(p.jobs[n-1])
+		}
+		return nil
+	}
+	r := reader{lines: l, known: cluster}
 	cmd := c.command(nil, argv)
 	cmd.Stdout = &r
 	_, err := command.Run(ctx, cmd)
@@ -422,7 +441,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 // soon as a job comes for which slots may be freed.
 func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
 	excluded := c.knownExclusions()
-	if all && needsExclusions(p, excluded) {
+	if all && slices.ContainsFunc(p.jobs, func(j *listedJob) bool { return j.needsExclusions(excluded) }) {
 		var err error
 		if excluded, err = c.readExclusions(ctx); err != nil {
 			return err

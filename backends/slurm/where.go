@@ -457,17 +457,14 @@ func wholeArrays(jobs []*listedJob, ids []backends.ID) []backends.ID {
 	return slices.Compact(whole)
 }
 
-// needsExclusions reports whether a snapshot has a job that slots may be freed for and
-// of which it is not known which hosts its owner excluded: squeue shows them in another
-// format only.
-func needsExclusions(p *snapshot, known map[int64][]string) bool {
-	return slices.ContainsFunc(p.jobs, func(j *listedJob) bool {
-		if j.State != backends.Pending || j.Priority.Level() < backends.LevelNext || j.IsDummy() {
-			return false
-		}
-		_, ok := known[j.ID.Job]
-		return !ok
-	})
+// needsExclusions reports whether slots may be freed for a job of which it is not known which
+// hosts its owner excluded: squeue shows them in another format only.
+func (j *listedJob) needsExclusions(known map[int64][]string) bool {
+	if j.State != backends.Pending || j.Priority.Level() < backends.LevelNext || j.IsDummy() {
+		return false
+	}
+	_, ok := known[j.ID.Job]
+	return !ok
 }
 
 // parseExclusions reads what squeue prints of pending jobs: the number of the job or
