@@ -285,6 +285,13 @@ func (g *judge) condemn(r *plan.Reclaim) {
 	}
 }
 
+// preempts reports whether the plan preempts a job, for any of its reclaims.
+func (g *judge) preempts(id backends.ID) bool {
+	return slices.ContainsFunc(g.fresh, func(r *plan.Reclaim) bool {
+		return slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.ID == id })
+	})
+}
+
 // lawAlone: no job is left on the hosts that an exclusive beneficiary shall have for itself.
 func (g *judge) lawAlone(r *plan.Reclaim, b *backends.Job) {
 	for _, j := range g.jobs {
@@ -298,7 +305,7 @@ func (g *judge) lawAlone(r *plan.Reclaim, b *backends.Job) {
 			g.condemn(r)
 			g.d.breach(lawAlone, "reclaim %d: exclusive job %v shall run on %v, where job %v is suspended", r.ID, b.ID, r.Hosts, j.ID)
 		case j.State != backends.Running || j.Ending || leaving(j, &g.state.Memory) && tag.Preempt != backends.PreemptSuspend:
-		case !slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.ID == j.ID }) || tag.Preempt == backends.PreemptSuspend:
+		case !g.preempts(j.ID) || tag.Preempt == backends.PreemptSuspend:
 			g.condemn(r)
 			g.d.breach(lawAlone, "reclaim %d: exclusive job %v shall run on %v, where job %v stays", r.ID, b.ID, r.Hosts, j.ID)
 		}
