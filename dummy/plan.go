@@ -242,6 +242,10 @@ func (p *planner) readJobs() {
 		if j.State.Ended() {
 			continue
 		}
+		if j.IsKeeper() {
+			p.occupy(j, 0)
+			continue
+		}
 		if j.IsDummy() {
 			p.dummies[j.DummyFor] = append(p.dummies[j.DummyFor], j)
 			p.occupy(j, 0)

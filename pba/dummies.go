@@ -20,7 +20,7 @@ func (a *applier) submitDummies(ctx context.Context, actions []plan.Action) back
 		x := &actions[i]
 		for k, host := range x.Hosts {
 			for range x.Slots[k] {
-				dummies = append(dummies, backends.Dummy{For: x.Job, Host: host, Priority: x.Priority, Limit: x.Limit})
+				dummies = append(dummies, backends.Dummy{For: x.Job, Project: x.Project, Queues: x.Queue, Host: host, Priority: x.Priority, Limit: x.Limit})
 				owners = append(owners, i)
 			}
 		}

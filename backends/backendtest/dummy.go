@@ -14,6 +14,7 @@ var dummyCases = []testCase{
 	{"dummy jobs hold slots of their host", testDummies},
 	{"dummy jobs end by their limit", testDummyLimit},
 	{"a job is no dummy by its looks", testDummyLookalike},
+	{"keepers keep slots of a host for a project", testKeepers},
 }
 
 func testHeldFromTheStart(s *suite) {
@@ -171,4 +172,46 @@ func testDummyLookalike(s *suite) {
 		s.Errorf("job %+v was handed in as any other, and is shown as a dummy job", j)
 	}
 	s.must("kill", s.Backend.Kill(s.ctx, []backends.ID{id, other}))
+}
+
+// testKeepers has a keeper wait for a slot of a full host, run there before a normal job, and
+// end for another job.
+func testKeepers(s *suite) {
+	s.need(s.able.Keepers, "keep slots for a project")
+	host := s.hostNames()[0]
+	gate, last := s.newGate(), s.newGate()
+	s.running(s.onHost(gate, slotsPerHost, host))
+	normal := s.submitOne(s.onHost(last, slotsPerHost, host))
+	project := s.Project
+	if project == "" {
+		project = "chipA"
+	}
+	keeper := backends.Dummy{Project: project, Host: host, Priority: backends.At(backends.LevelPlaceholder, backends.DefaultValue), Limit: time.Hour}
+	ids := s.submitDummies(keeper, keeper)
+	for _, id := range ids {
+		j := s.queryJob(id)
+		if !j.IsKeeper() || j.Project != project || j.Slots != 1 || !j.NoRequeue || j.State != backends.Pending && j.State != backends.Held || !slices.Equal(j.Asked, []string{host}) {
+			s.Errorf("keeper %+v, want one slot on %s for %s, waiting", j, host, project)
+		}
+	}
+	raised := backends.At(backends.LevelHandOver, 220)
+	s.must("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: ids[0], Priority: raised}}))
+	s.open(gate)
+	for _, id := range ids {
+		if j := s.awaitState(id, backends.Running); !slices.Equal(hostsOf(j), []string{host}) || !j.IsKeeper() {
+			s.Errorf("keeper %+v is not on %s", j, host)
+		}
+	}
+	if j := s.queryJob(normal); j.State != backends.Pending {
+		s.Errorf("job %v is %v, and two slots of its host are kept", normal, j.State)
+	}
+	s.must("kill", s.Backend.Kill(s.ctx, ids))
+	s.awaitState(normal, backends.Running)
+	for _, j := range s.farm().Ended {
+		if slices.Contains(ids, j.ID) && !j.IsKeeper() {
+			s.Errorf("ended keeper %+v", j)
+		}
+	}
+	s.open(last)
+	s.awaitState(normal, backends.Done)
 }

@@ -24,6 +24,14 @@ type dummyBatch struct {
 	err     error
 }
 
+// failure says for what, and where, they were not submitted.
+func (b *dummyBatch) failure(err error) error {
+	if b.Project != "" {
+		return fmt.Errorf("keep a slot for %s on %s: %w", b.Project, b.Host, err)
+	}
+	return fmt.Errorf("submit a dummy job for job %v on %s: %w", b.For, b.Host, err)
+}
+
 // id is the i-th one's.
 func (b *dummyBatch) id(i int) backends.ID {
 	if len(b.indices) == 1 {
@@ -93,24 +101,27 @@ func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []
 func heavyJobs(dummies []backends.Dummy) []backends.ID {
 	ids := reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For })
 	slices.SortFunc(ids, backends.ID.Compare)
-	return slices.Compact(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id backends.ID) bool { return id == backends.ID{} })
 }
 
 // submitBatch submits a batch, held.
 func (c *Client) submitBatch(ctx context.Context, p *snapshot, b *dummyBatch) (backends.ID, error) {
-	failed := func(err error) (backends.ID, error) {
-		return backends.ID{}, fmt.Errorf("submit a dummy job for job %v on %s: %w", b.For, b.Host, err)
+	failed := func(err error) (backends.ID, error) { return backends.ID{}, b.failure(err) }
+	queues := b.Queues
+	if b.Project == "" {
+		j, err := reconcile.One(p.jobs, b.For)
+		switch {
+		case err != nil:
+			return failed(err)
+		case j.State.Ended():
+			return failed(reconcile.WrongState(&j.Job))
+		}
+		queues = j.Queue
 	}
-	j, err := reconcile.One(p.jobs, b.For)
-	switch {
-	case err != nil:
-		return failed(err)
-	case j.State.Ended():
-		return failed(reconcile.WrongState(&j.Job))
-	case b.Limit <= 0:
+	if b.Limit <= 0 {
 		return failed(errors.New("it has no run limit"))
 	}
-	partition, err := p.partition(j.Queue, b.Host)
+	partition, err := p.partition(queues, b.Host)
 	if err != nil {
 		return failed(err)
 	}
@@ -118,7 +129,7 @@ func (c *Client) submitBatch(ctx context.Context, p *snapshot, b *dummyBatch) (b
 	if most := p.limits[partition]; most > 0 { // one of a longer limit would wait for ever
 		limit = min(limit, most)
 	}
-	options := []string{"--job-name=" + dummyName, "--comment=" + dummyComment(b.For, b.Priority), "--partition=" + partition, "--nodelist=" + b.Host, "--cpus-per-task=1"}
+	options := []string{"--job-name=" + dummyName, "--comment=" + dummyComment(&b.Dummy), "--partition=" + partition, "--nodelist=" + b.Host, "--cpus-per-task=1"}
 	if len(b.indices) > 1 {
 		options = append(options, "--array=1-"+strconv.Itoa(len(b.indices)))
 	}
@@ -158,7 +169,7 @@ func (c *Client) releaseBatches(ctx context.Context, p *snapshot, all []*dummyBa
 	var useless []backends.ID
 	for i, err := range c.sendRequests(ctx, requests) {
 		if b := batchOf[i]; err != nil && b.err == nil {
-			b.err = fmt.Errorf("submit a dummy job for job %v on %s: %w", b.For, b.Host, err)
+			b.err = b.failure(err)
 			useless = append(useless, b.first)
 		}
 	}

@@ -19,10 +19,10 @@ func TestOwnJobs(t *testing.T) {
 		user, comment      string
 		dummy, placeholder backends.ID
 	}{
-		"root's":           {"root", dummyComment(heavy, rank), heavy, backends.ID{}},
+		"root's":           {"root", dummyComment(&backends.Dummy{For: heavy, Priority: rank}), heavy, backends.ID{}},
 		"a placeholder":    {"root", placeholderComment(heavy), backends.ID{}, heavy},
-		"a user's":         {"alice", dummyComment(heavy, rank), backends.ID{}, backends.ID{}},
-		"with a user's":    {"root", "x " + dummyComment(heavy, rank), backends.ID{}, backends.ID{}},
+		"a user's":         {"alice", dummyComment(&backends.Dummy{For: heavy, Priority: rank}), backends.ID{}, backends.ID{}},
+		"with a user's":    {"root", "x " + dummyComment(&backends.Dummy{For: heavy, Priority: rank}), backends.ID{}, backends.ID{}},
 		"merely named so":  {"alice", "", backends.ID{}, backends.ID{}},
 		"root's other job": {"root", "allotment:1;step=x; engine:1;dummy=60;", backends.ID{}, backends.ID{}},
 		"of nobody":        {"root", "allotment:1; engine:1;dummy=;", backends.ID{}, backends.ID{}},
@@ -139,8 +139,8 @@ func TestUnmanagedMemoryRequests(t *testing.T) {
 // Forget must end the engine's own jobs: without its records they would stay.
 func TestSplitOwn(t *testing.T) {
 	jobs := []jobTexts{
-		{ID: 1, User: "root", Comment: dummyComment(backends.ID{Job: 9}, 20)},
-		{ID: 2, User: "alice", Comment: dummyComment(backends.ID{Job: 9}, 20)},
+		{ID: 1, User: "root", Comment: dummyComment(&backends.Dummy{For: backends.ID{Job: 9}, Priority: 20})},
+		{ID: 2, User: "alice", Comment: dummyComment(&backends.Dummy{For: backends.ID{Job: 9}, Priority: 20})},
 		{ID: 4, Array: number{3, true}, Task: number{1, true}, User: "slurm", Comment: placeholderComment(backends.ID{Job: 9})},
 		{ID: 5, User: "root", Comment: "allotment:1;step=x;"},
 	}

@@ -87,8 +87,7 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 func splitOwn(jobs []jobTexts, trusted map[string]bool) (own []string, others []jobTexts) {
 	for i := range jobs {
 		j := &jobs[i]
-		holdsFor, dummyFor, _ := ownJob(j.Comment)
-		if trusted[j.User] && (holdsFor != (backends.ID{}) || dummyFor != (backends.ID{})) {
+		if text := ownJob(j.Comment); trusted[j.User] && text.is() {
 			own = append(own, j.name())
 		} else {
 			others = append(others, *j)

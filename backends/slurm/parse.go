@@ -360,7 +360,10 @@ func (c *cluster) hostFits(slots int) bool {
 func (j *listedJob) setTag(f []string, c *cluster) {
 	comment := absent(f[fComment])
 	if c.trusted[j.User] {
-		j.holdsFor, j.DummyFor, j.rank = ownJob(comment)
+		text := ownJob(comment)
+		if j.holdsFor, j.DummyFor, j.rank = text.holdsFor, text.dummyFor, text.rank; text.keeps != "" {
+			j.DummyFor, j.Project = j.ID, text.keeps
+		}
 	}
 	tag, text, _ := backends.ParseTag(comment)
 	if strings.HasPrefix(comment, backends.TagPrefix) {
@@ -370,7 +373,7 @@ func (j *listedJob) setTag(f []string, c *cluster) {
 		if !c.memory {
 			j.Memory = 0 // only what submitOwn must ask for
 		}
-		return // it belongs to no project
+		return // the account is not its project
 	}
 	project := absent(f[fAccount])
 	switch c.from {

@@ -38,6 +38,7 @@ const recordPrefix = "engine:1;"
 const (
 	keyFor   = "for"   // of a placeholder: the job that it keeps a place for
 	keyDummy = "dummy" // of a dummy job: the job that it holds a slot for
+	keyKeeps = "keeps" // of a keeper: the project that it keeps a slot for
 	keyRank  = "rank"  // of a dummy job: its priority; of a record that of a suspended job
 )
 
@@ -145,27 +146,41 @@ func unix(s string) time.Time {
 	return time.Unix(n, 0).UTC()
 }
 
-// ownJob reads the comment of a job of the engine's own: the job that it keeps a place
-// for, or holds a slot for and with what priority. For any other comment it returns
+// own is what the comment of a job of the engine's own says of it.
+type own struct {
+	holdsFor backends.ID       // of a placeholder: the job that it keeps a place for
+	dummyFor backends.ID       // of a dummy job: the job that it holds a slot for
+	keeps    string            // of a keeper: the project that it keeps a slot for
+	rank     backends.Priority // of a dummy job
+}
+
+// is reports whether the comment is such a job's.
+func (o *own) is() bool {
+	return o.holdsFor != (backends.ID{}) || o.dummyFor != (backends.ID{}) || o.keeps != ""
+}
+
+// ownJob reads the comment of a job of the engine's own. For any other comment it returns
 // zero values.
-func ownJob(comment string) (holdsFor, dummyFor backends.ID, rank backends.Priority) {
+func ownJob(comment string) (o own) {
 	text, ok := strings.CutPrefix(comment, backends.TagPrefix+" "+recordPrefix)
 	if !ok {
-		return backends.ID{}, backends.ID{}, 0
+		return o
 	}
 	for key, value := range recordFields(text) {
 		id, _ := backends.ParseID(value)
 		switch key {
 		case keyFor:
-			holdsFor = id
+			o.holdsFor = id
 		case keyDummy:
-			dummyFor = id
+			o.dummyFor = id
+		case keyKeeps:
+			o.keeps = value
 		case keyRank:
 			n, _ := strconv.ParseInt(value, 10, 64)
-			rank = backends.Priority(n)
+			o.rank = backends.Priority(n)
 		}
 	}
-	return holdsFor, dummyFor, rank
+	return o
 }
 
 // comment is the AdminComment that keeps the record between two other texts.
@@ -190,7 +205,11 @@ func placeholderComment(id backends.ID) string {
 }
 
 // dummyComment is the comment of a dummy job, for ownJob.
-func dummyComment(id backends.ID, rank backends.Priority) string {
-	return backends.TagPrefix + " " + recordPrefix + keyDummy + "=" + url.QueryEscape(id.String()) + ";" +
-		keyRank + "=" + strconv.FormatInt(int64(rank), 10) + ";"
+func dummyComment(d *backends.Dummy) string {
+	key, value := keyDummy, d.For.String()
+	if d.Project != "" {
+		key, value = keyKeeps, d.Project
+	}
+	return backends.TagPrefix + " " + recordPrefix + key + "=" + url.QueryEscape(value) + ";" +
+		keyRank + "=" + strconv.FormatInt(int64(d.Priority), 10) + ";"
 }

@@ -113,6 +113,7 @@ func (e *exposition) farm(f *desk.FarmStatus) {
 		{"unmet", f.Unmet},
 		{"unpreemptable", f.Unpreemptable},
 		{"dummy", f.Dummies},
+		{"kept", f.Kept},
 	} {
 		farm.add(float64(x.n), "of", x.of)
 	}

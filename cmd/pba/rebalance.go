@@ -118,7 +118,7 @@ func printCycle(out io.Writer, shown *desk.Cycle, o rebalanceOptions) error {
 			if a.Error != "" {
 				reason += " (" + a.Error + ")"
 			}
-			t.Row(a.Verb, a.Job, dash(otherThan(a.Job, a.For)), dash(a.Host), dash(a.Outcome), reason)
+			t.Row(a.Verb, dash(a.Job), dash(otherThan(a.Job, a.For)), dash(a.Host), dash(a.Outcome), reason)
 		}
 		if err := table.Print(out, table.Text, t, nil); err != nil {
 			return err

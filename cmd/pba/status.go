@@ -37,8 +37,8 @@ func statusCommand(p process) *cli.Command {
 
 func printStatus(out io.Writer, s *desk.Status) error {
 	fmt.Fprintf(out, "Week %s, mode %s%s; %s\n", s.Week, s.Mode, ifTrue(s.Paused, ", PAUSED (pba resume)"), lastCycle(s))
-	fmt.Fprintf(out, "Farm: %d slots, %d running (%d of pools, %d normal), %d suspended%s\n",
-		s.Farm.Slots, s.Farm.Running, s.Farm.PBA, s.Farm.Normal, s.Farm.Suspended,
+	fmt.Fprintf(out, "Farm: %d slots, %d running (%d of pools, %d normal%s), %d suspended%s\n",
+		s.Farm.Slots, s.Farm.Running, s.Farm.PBA, s.Farm.Normal, ifTrue(s.Farm.Kept > 0, fmt.Sprintf(", %d kept free", s.Farm.Kept)), s.Farm.Suspended,
 		ifTrue(s.Farm.Down > 0, fmt.Sprintf(", %d more are down", s.Farm.Down)))
 	fmt.Fprintf(out, "Guaranteed %d, can be preempted now %d\n", s.Farm.Guaranteed, s.Farm.TakeBack)
 	if len(s.Pools) == 0 {
@@ -87,6 +87,9 @@ func printThresholds(out io.Writer, s *desk.Status) {
 			text += fmt.Sprintf(": %s may be preempted so within this hour", printable.Count(p.Early, "more slot"))
 		}
 		fmt.Fprintln(out, shell.Printable(text))
+		if p.Standby > 0 {
+			fmt.Fprintln(out, shell.Printable(fmt.Sprintf("%s has %s on standby for its next jobs, %d of them free", pool, printable.Count(p.Standby, "slot"), p.Kept)))
+		}
 	}
 }
 

@@ -37,8 +37,10 @@ const (
 //	4  elements' state objects without what is in their array's, which a program of
 //	   format 3 would take for damaged; ends of past jobs in submissions and changes,
 //	   which it would refuse
+//	5  keepers: dummy jobs that are for no job, which a program of format 4 would refuse
+//	   where its journal has them
 const (
-	format       = 4
+	format       = 5
 	oldestFormat = 1
 )
 

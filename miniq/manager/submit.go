@@ -120,6 +120,9 @@ func (m *Manager) add(id backends.ID, e submittedJob, w *work, a *array) {
 	if e.dummy {
 		j.base = w.spec.Priority
 	}
+	if e.keeper() {
+		j.dummyFor = id
+	}
 	j.submitted, j.bytes = m.now, e.bytes
 	if a != nil {
 		j.bytes = (e.bytes + int64(a.size) - 1) / int64(a.size)

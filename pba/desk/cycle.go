@@ -66,7 +66,7 @@ func cycleOf(r *pba.Result, dryRun bool) *Cycle {
 		a := &r.Plan.Actions[i]
 		o := outcomes[i]
 		c.Actions = append(c.Actions, Action{
-			Verb: string(a.Verb), Job: a.Job.String(), For: beneficiary(a), Host: hostOf(a, r.State.Farm),
+			Verb: string(a.Verb), Job: jobOf(a), For: beneficiary(a), Host: hostOf(a, r.State.Farm),
 			Reason: a.Reason, Outcome: string(o.Result), Error: o.Error,
 		})
 	}
@@ -86,11 +86,16 @@ func modeOf(r *pba.Result, dryRun bool) string {
 	return string(ledger.Live)
 }
 
-func beneficiary(a *plan.Action) string {
-	if a.For == (backends.ID{}) {
+func beneficiary(a *plan.Action) string { return nameOf(a.For) }
+
+// jobOf names the job that an action is about; "": it is about keepers, which are for none.
+func jobOf(a *plan.Action) string { return nameOf(a.Job) }
+
+func nameOf(id backends.ID) string {
+	if id == (backends.ID{}) {
 		return ""
 	}
-	return a.For.String()
+	return id.String()
 }
 
 // hostOf names the hosts that an action is about, else those that its job is on.

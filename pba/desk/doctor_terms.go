@@ -16,6 +16,14 @@ func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
 	if err != nil || len(d.PBA.Projects) == 0 {
 		return err
 	}
+	rules, err := d.rules(ctx, d.Now())
+	if err != nil {
+		return err
+	}
+	pools := map[string]int{} // guaranteed slots by project
+	for _, a := range rules.Policy.Allocations {
+		pools[a.Project] += a.Guarantee
+	}
 	quick := ""
 	for _, name := range slices.Sorted(maps.Keys(d.PBA.Projects)) {
 		if _, err := named(projects, name); err != nil {
@@ -25,6 +33,7 @@ func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
 		if *d.PBA.Projects[name].PendingThreshold == 0 && quick == "" {
 			quick = name
 		}
+		d.checkStandby(name, pools, all)
 	}
 	switch holder := pba.Holder(d.Paths.State, pba.RunLock); {
 	case quick == "":
@@ -35,4 +44,15 @@ func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
 			"project %s has a pending_threshold of 0s, and no pba rebalance waits for its jobs: they wait for the next cycle", quick)
 	}
 	return nil
+}
+
+// checkStandby checks the slots that are kept free for a project's next jobs.
+func (d *Desk) checkStandby(name string, pools map[string]int, all *findings) {
+	switch k := d.PBA.Projects[name].Standby; {
+	case k == 0:
+	case !d.queue.Abilities().Keepers:
+		all.add("config", "remove standby from its terms", "project %s has %d slots on standby, and on this queue none are kept free", name, k)
+	case k > pools[name]:
+		all.add("config", "lower standby, or raise its allocation (`pba alloc set`)", "project %s has %d slots on standby, and %d are allocated to it this week: no more are kept free", name, k, pools[name])
+	}
 }

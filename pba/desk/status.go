@@ -46,6 +46,8 @@ type PoolStatus struct {
 	Below     bool     `json:"below"`
 
 	Threshold *float64 `json:"pending_threshold_seconds,omitempty"` // its project's own; null: the site's holds
+	Standby   int      `json:"standby_slots,omitempty"`             // to be kept free for its next jobs
+	Kept      int      `json:"kept_slots,omitempty"`                // of them, those that are free
 	Early     int      `json:"early_slots,omitempty"`               // that may be preempted for it within this hour before the site's threshold, where its own is shorter
 }
 
@@ -57,6 +59,7 @@ type FarmStatus struct {
 	PBA           int  `json:"pba"`
 	Normal        int  `json:"normal"`
 	Suspended     int  `json:"suspended"`
+	Kept          int  `json:"kept"` // of running: kept free for pools' next jobs
 	Guaranteed    int  `json:"guaranteed"`
 	TakeBack      int  `json:"take_back"`
 	Unmet         int  `json:"unmet"`
@@ -126,7 +129,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 		At: r.State.Farm.At, Week: d.thisWeek(), Mode: mode, Paused: r.Rules.Paused, Threshold: r.Rules.Policy.PendingThreshold.Seconds(),
 		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: FarmStatus{
-			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
+			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended, Kept: f.Kept,
 			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
 		},
 	}
@@ -151,7 +154,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 			Project: p.Project, Step: p.Step, User: p.User, Hosts: p.Hosts,
 			Planned: planned[p.ID], Guarantee: p.Guarantee,
 			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
-			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
+			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below, Standby: p.Standby, Kept: p.Kept,
 		})
 		if own, ok := r.Rules.Policy.Thresholds[p.Project]; ok {
 			seconds, shown := own.Seconds(), &shown.Pools[len(shown.Pools)-1]
@@ -168,11 +171,11 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	return shown, nil
 }
 
-// dummySlots are the slots of dummy jobs.
+// dummySlots are the slots of dummy jobs, without keepers.
 func dummySlots(farm *backends.Snapshot) (running, waiting int) {
 	for i := range farm.Jobs {
 		switch j := &farm.Jobs[i]; {
-		case !j.IsDummy():
+		case !j.IsDummy() || j.IsKeeper():
 		case j.State == backends.Running:
 			running += j.Slots
 		default:

@@ -47,6 +47,7 @@ const (
 	lawUnits
 	lawUseless
 	lawShare
+	lawStandby
 	crash // in no document: nothing panics
 	laws
 )
@@ -77,6 +78,9 @@ const (
 	metOutage
 	metAway
 	waited
+	keptFree
+	keptByPreempting
+	tookKept
 	shares
 )
 
@@ -90,6 +94,7 @@ func (s share) String() string {
 		"preempted for a job that needs a resource", "preempted for a job that some hosts suit", "emptied a host for a job", "preempted for a job of some form",
 		"let elements of an array with a limit hold room", "had a job that is not understood", "had a host go while a reclaim was open", "opened a reclaim while a host was away",
 		"renewed the hold of a job that can't be preempted",
+		"kept slots free", "preempted a job for a slot that is kept free", "had a keeper end for a job",
 	}[s]
 }
 
@@ -282,7 +287,7 @@ func (d *drive) once(c int) *plan.Plan {
 		panic(fmt.Sprintf("cycle %d: %v; %s", c, err, r.Note))
 	}
 	d.write(&r)
-	if !d.Heavy && !d.Fixed {
+	if !d.special() {
 		d.judgeStarts(r.State.Farm)
 		d.findClaims(r.State.Farm)
 		d.findStrays(&r.State, &r.Rules.Policy)
@@ -295,6 +300,9 @@ func (d *drive) once(c int) *plan.Plan {
 	case d.Fixed:
 		g.lawSame()
 		d.judgeFixed(r.State.Farm, &r.Plan)
+	case d.Standby != nil:
+		g.lawSame()
+		d.judgeStandby(&r.State, &r.Rules.Policy, &r.Plan)
 	default:
 		g.plan(c)
 		d.lawUseless(&r.State, &r.Plan)
@@ -312,11 +320,14 @@ func (d *drive) once(c int) *plan.Plan {
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}
-	if !d.Heavy && !d.Fixed {
+	if !d.special() {
 		d.judgeQueue(&r.Plan)
 	}
 	return &r.Plan
 }
+
+// special reports whether a farm has laws of its own.
+func (f *farm) special() bool { return f.Heavy || f.Fixed || f.Standby != nil }
 
 // write puts a cycle into the story: the queue as it was, and what was done.
 func (d *drive) write(r *pba.Result) {
@@ -409,7 +420,7 @@ func (d *drive) finish() {
 			d.advance(at)
 			continue
 		}
-		if now := d.world.Now(); n < steady || d.Heavy || d.Fixed || at.Sub(now) < cycle { // holds of jobs that wait are renewed
+		if now := d.world.Now(); n < steady || d.special() || at.Sub(now) < cycle { // holds of jobs that wait are renewed
 			at = now.Add(cycle)
 		}
 		d.advance(at)

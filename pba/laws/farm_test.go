@@ -32,10 +32,11 @@ type farm struct {
 	EngineDies  bool  // after the last cycle; else it runs on until all is over
 
 	Outages              []outageCase
-	Forms                bool // see judgeForms
-	Fixed                bool // jobs that can't be preempted are held
-	Heavy                bool // its queue does not manage memory; dummy jobs do
-	Gather, MaxGathering int  // gather_timeout; % of the farm
+	Forms                bool  // see judgeForms
+	Standby              []int // by project: slots on standby, but in the last cycle; nil: none
+	Fixed                bool  // jobs that can't be preempted are held
+	Heavy                bool  // its queue does not manage memory; dummy jobs do
+	Gather, MaxGathering int   // gather_timeout; % of the farm
 }
 
 type hostCase struct {
@@ -362,6 +363,12 @@ func (f *farm) policy(at int) plan.Policy {
 				p.Thresholds = map[string]time.Duration{}
 			}
 			p.Thresholds[projectName(i)] = seconds(f.Own[i])
+		}
+		if i < len(f.Standby) && f.Standby[i] > 0 && at < len(f.Missed)-1 {
+			if p.Standby == nil {
+				p.Standby = map[string]int{}
+			}
+			p.Standby[projectName(i)] = f.Standby[i]
 		}
 	}
 	for i, pool := range f.Pools {

@@ -119,11 +119,13 @@ type breach struct {
 }
 
 // allFarms runs as many farms as -rapid.checks says, once for all laws; allHeavy those
-// of heavy jobs, allFixed those of jobs that can't be preempted.
+// of heavy jobs, allFixed those of jobs that can't be preempted, allStandby those of slots that
+// are kept free.
 var (
-	allFarms = sync.OnceValue(func() *result { return runAll(farms, 1) })
-	allHeavy = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
-	allFixed = sync.OnceValue(func() *result { return runAll(fixedFarms, 4) })
+	allFarms   = sync.OnceValue(func() *result { return runAll(farms, 1) })
+	allHeavy   = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
+	allStandby = sync.OnceValue(func() *result { return runAll(standbyFarms, 4) })
+	allFixed   = sync.OnceValue(func() *result { return runAll(fixedFarms, 4) })
 )
 
 // runAll runs rapid.checks / oneOf farms.

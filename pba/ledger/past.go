@@ -86,7 +86,7 @@ type DummyAct struct {
 	Ended   time.Time // zero: not yet
 }
 
-// DummyActs lists what was done from one time up to, and without, another.
+// DummyActs lists what was done from one time up to, and without, another, but for keepers.
 func (l *Ledger) DummyActs(ctx context.Context, from, to time.Time) ([]DummyAct, error) {
 	all, err := list(ctx, l.db, func(a *DummyAct) []any {
 		return []any{when(&a.At), &a.Verb, &a.Job.Job, &a.Job.Index, &a.Dummies, &a.User, &a.Project, when(&a.Started), when(&a.Ended)}
@@ -94,7 +94,7 @@ func (l *Ledger) DummyActs(ctx context.Context, from, to time.Time) ([]DummyAct,
 		FROM action a LEFT JOIN ended_job e ON e.job = a.job AND e.idx = a.idx AND e.submitted =
 			(SELECT MAX(x.submitted) FROM ended_job x WHERE x.job = a.job AND x.idx = a.idx AND x.submitted <= a.at
 				AND (a.verb = 'drop' OR x.ended >= a.at)) -- there are queues that use their numbers again
-		WHERE a.verb IN ('place', 'drop') AND a.outcome = 'done' AND a.at >= ? AND a.at < ? ORDER BY a.at, a.id`, unixtime.Of(from), unixtime.Of(to))
+		WHERE a.verb IN ('place', 'drop') AND a.outcome = 'done' AND a.job != 0 AND a.at >= ? AND a.at < ? ORDER BY a.at, a.id`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was done with dummy jobs", err)
 }
 

@@ -39,6 +39,9 @@ func (f *farm) ownThreshold(j *job) (time.Duration, bool) {
 
 // early reports whether a job that is served now is served before the site's threshold.
 func (f *farm) early(j *job) bool {
+	if j.keeper {
+		return true
+	}
 	own, ok := f.ownThreshold(j)
 	return ok && own < f.policy.PendingThreshold && j.mem.Clock+f.policy.Cycle/20 < f.policy.PendingThreshold
 }

@@ -70,6 +70,10 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 	e.Job = state.Farm.Jobs[found]
 	e.Tests = f.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
+	if e.Job.IsKeeper() {
+		e.Class, e.Place = "dummy", "it keeps a slot free for the next jobs of "+e.Job.Project
+		return e, true
+	}
 	if heavy := e.Job.DummyFor; heavy != (backends.ID{}) {
 		e.Class, e.Place = "dummy", fmt.Sprintf("it holds a slot for job %v, so that the memory that goes with it is left to that job", heavy)
 		return e, true

@@ -43,6 +43,7 @@ type job struct {
 	mem       JobMemory            // as remembered; each phase writes what it decides
 	pools     []*pool              // those that it matches and fits, most specific first
 
+	keeper   bool        // it keeps a slot for a pool's next jobs
 	trying   bool        // serveDue: its trial goes on (see Trial)
 	barred   string      // serveDue: hosts where the queue refused a trial of it, as in shape
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
@@ -150,11 +151,13 @@ type farm struct {
 	guaranteed    map[string]int     // slots of pools by project
 	allGuaranteed int                // the sum of guaranteed
 	throughputs   map[int64]ThroughputMemory
-	taken         map[int64]int // slots preempted for each pool within the last hour, this plan's included; see countTaken
+	standings     map[*pool]*standing // of those with slots on standby; see standby
+	taken         map[int64]int       // slots preempted for each pool within the last hour, this plan's included; see countTaken
 
 	jobs    []*job               // those that any rule may speak of, in FIFO order
 	running []*job               // of jobs
 	resting []*job               // of jobs: the others
+	keepers []*job               // of jobs
 	byID    map[backends.ID]*job // of jobs: those that a reclaim or a trial names
 	pending map[account]int      // jobs
 	reasons map[string]int       // waiting jobs that would match a pool, but are not understood
@@ -191,6 +194,10 @@ func (f *farm) readJobs() {
 	for i := range f.state.Farm.Jobs {
 		bj := &f.state.Farm.Jobs[i]
 		if bj.State.Ended() {
+			continue
+		}
+		if bj.IsKeeper() {
+			f.readKeeper(bj, i, inReclaim[bj.ID])
 			continue
 		}
 		verdict := entitle.verdict(bj)

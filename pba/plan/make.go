@@ -21,11 +21,13 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	c := newCycle(state, policy, now)
 	farm := observe(c)                 // hosts, jobs, pools; what became of earlier acts
 	books := charge(farm)              // which jobs have a place in a pool, and which may be preempted
+	books.standby()                    // which slots that are kept for pools' next jobs stay so
 	books.shareOut()                   // which jobs that can't be preempted may start
 	books.clock()                      // how long PBA jobs have waited
 	books.advance()                    // the open reclaims
 	lowered := books.rank()            // the order in the queue
 	served := serveDue(books, lowered) // what is free, then the new reclaims
+	served.keep()                      // the standby of the pools
 	served.lower()                     // jobs that reserved hosts and rank lower now
 	books.handOver()                   // beneficiaries, into slots that were freed
 	books.unpin()                      // what ended reclaims leave

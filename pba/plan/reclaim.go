@@ -19,6 +19,10 @@ func (s *serving) open(b *job, set *candidate) {
 	}
 	memory.NextID++
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.threshold(b), describe(b.pool.Allocation))
+	if b.keeper {
+		r.User = "" // no user waits for it
+		reason = "a slot of " + describe(b.pool.Allocation) + " is kept free for its next jobs"
+	}
 	for _, j := range set.victims {
 		loser := j.account()
 		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
@@ -96,7 +100,7 @@ const comesFree = "its slots come free there"
 // pinned beside them, and for good: elsewhere its memory is not free.
 func (s *serving) pin(b *job, r *Reclaim, at stage, reason string) {
 	able := &s.state.Abilities
-	if able.Pin == nil || b.State == backends.Suspended || s.startsSoon(b) || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
+	if able.Pin == nil || b.keeper || b.State == backends.Suspended || s.startsSoon(b) || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
 		return
 	}
 	ends := time.Time{}

@@ -61,7 +61,7 @@ func (f *farm) rememberEnds() {
 	for i := range ended {
 		j := &ended[i]
 		ran := j.RanFor + j.Ended.Sub(j.Started)
-		if j.Started.IsZero() || ran < 0 {
+		if j.Started.IsZero() || ran < 0 || j.IsDummy() {
 			continue
 		}
 		pools := keep(entitle.verdict(j).pools, func(p *pool) bool { return f.on(p, j.Hosts) })
@@ -95,6 +95,9 @@ func (b *books) status() {
 			} else {
 				s.Held += j.Slots
 			}
+		}
+		if st := b.standings[p]; st != nil {
+			s.Standby, s.Kept = st.want, st.running()
 		}
 		if p.head != nil {
 			s.Held += p.head.mem.Kept
@@ -170,6 +173,9 @@ func (b *books) addToFarm(j *job, f *FarmStatus) {
 	switch {
 	case j.State == backends.Suspended:
 		f.Suspended += on
+	case j.keeper:
+		f.Running += on
+		f.Kept += on
 	case j.pba():
 		f.Running += on
 		f.PBA += on

@@ -35,6 +35,7 @@ type Policy struct {
 	Cycle                time.Duration // from one cycle to the next
 	PendingThreshold     time.Duration
 	Thresholds           map[string]time.Duration // instead of PendingThreshold, by project: see threshold
+	Standby              map[string]int           // slots that are kept free for the next jobs of a project's pools, by project
 	MinRuntime           time.Duration
 	FreeTimeout          time.Duration
 	HandOverTimeout      time.Duration
@@ -171,7 +172,7 @@ type Reclaim struct {
 	Beneficiary backends.ID
 	Pool        int64  // that its room is in; 0: not known, it is older than that record
 	Project     string // the beneficiary's
-	User        string
+	User        string               // "": it keeps a slot free for the project's next jobs
 	Need        int                  // slots that the beneficiary lacked; its victims may leave more, jobs go as a whole
 	Hosts       []backends.Placement // where the beneficiary shall run
 	Victims     []Victim
@@ -240,7 +241,8 @@ type Action struct {
 	Hosts    []string
 	Slots    []int         // on each of Hosts; of a PinTo: none, as they come; of a Place: dummy jobs
 	Dummies  []backends.ID // of a Drop
-	Queue    string        // of a Move
+	Queue    string        // of a Move; of a Place of keepers: backends.Dummy.Queues
+	Project  string        // of a Place of keepers, which are for no Job
 	Priority backends.Priority
 	Until    time.Time
 	Started  time.Time // the run that is meant
@@ -298,6 +300,8 @@ type PoolStatus struct {
 	Waiting   int  // slots of entitled pending jobs beyond the room
 	Below     bool // it has room: the filter submits its jobs next in line (R12); false for a pool on a host set, as the filter does not know where a job may run
 	Reachable int  // of its unmet slots, how many could be preempted now
+	Standby   int  // slots to be kept free for its next jobs
+	Kept      int  // of them, how many are
 	Early     int  // slots that may still be preempted for it before the site's threshold, within this hour; see threshold
 }
 
@@ -309,6 +313,7 @@ type FarmStatus struct {
 	PBA           int
 	Normal        int
 	Suspended     int
+	Kept          int // of Running: slots that are kept free for pools' next jobs
 	Guaranteed    int
 	TakeBack      int  // could be preempted now
 	Unmet         int  // of guarantees, with jobs waiting for them

@@ -36,16 +36,20 @@ func (f *farm) unserved() *waiting {
 // trial begins as it passes the threshold in the next cycle: longest clock first, then priority, then FIFO.
 func (s *serving) beneficiaries() []*job {
 	type turn struct {
+		keeper   bool // after all others
 		clock    time.Duration
 		position int // in the queue
 	}
 	var turns []turn
 	for i, j := range s.waiting.jobs {
 		if s.due(j) || s.dueSoon(j) {
-			turns = append(turns, turn{j.mem.Clock, i})
+			turns = append(turns, turn{j.keeper, j.mem.Clock, i})
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
+		if a.keeper != b.keeper {
+			return trueLast(a.keeper)
+		}
 		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
 	})
 	due := make([]*job, len(turns))
@@ -53,6 +57,14 @@ func (s *serving) beneficiaries() []*job {
 		due[i] = s.waiting.jobs[t.position]
 	}
 	return due
+}
+
+// trueLast orders what differs in a flag, that of the first one being given.
+func trueLast(first bool) int {
+	if first {
+		return 1
+	}
+	return -1
 }
 
 // beforeInQueue orders jobs as the queue will: by computed priority, then FIFO.

@@ -73,9 +73,9 @@ func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, pr
 		add(j.Project, "jobs", of, j.Waited)
 	}
 	var promise Promise
-	for i := range reclaims {
+	for i := range reclaims { // those without a user keep slots free: no job waits for them
 		r := &reclaims[i]
-		if r.Phase != plan.HandedOver || project != "" && r.Project != project {
+		if r.Phase != plan.HandedOver || r.User == "" || project != "" && r.Project != project {
 			continue
 		}
 		p := partsOf(r, rates)

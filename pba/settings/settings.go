@@ -51,6 +51,7 @@ type Projects map[string]ProjectTerms
 // ProjectTerms are what holds for one project instead of the section's own value.
 type ProjectTerms struct {
 	PendingThreshold *unit.Duration `yaml:"pending_threshold"` // 0s: slots are preempted as soon as the queue has found that a job can't start
+	Standby          int            `yaml:"standby"`           // slots that are kept free for its pools' next jobs
 }
 
 // Validate says what is wrong with the terms, if anything.
@@ -63,6 +64,10 @@ func (p Projects) Validate() error {
 			return fmt.Errorf("%s: pending_threshold is missing: want a time, such as 0s", name)
 		case *t < 0:
 			return fmt.Errorf("%s: pending_threshold: %v: want a time of 0s or more", name, *t)
+		case p[name].Standby < 0:
+			return fmt.Errorf("%s: standby: %d: want a number of slots", name, p[name].Standby)
+		case p[name].Standby > 0 && *t != 0:
+			return fmt.Errorf("%s: standby: %d: slots are kept free only beside pending_threshold: 0s, and it is %v", name, p[name].Standby, *t)
 		}
 	}
 	return nil
@@ -280,6 +285,12 @@ func (c Config) Policy() plan.Policy {
 			p.Thresholds = map[string]time.Duration{}
 		}
 		p.Thresholds[name] = time.Duration(*terms.PendingThreshold)
+		if terms.Standby > 0 {
+			if p.Standby == nil {
+				p.Standby = map[string]int{}
+			}
+			p.Standby[name] = terms.Standby
+		}
 	}
 	for _, criterion := range c.VictimOrder {
 		p.VictimOrder = append(p.VictimOrder, plan.Criterion(criterion))

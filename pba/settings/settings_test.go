@@ -22,7 +22,7 @@ func TestDefaultConfigIsValid(t *testing.T) {
 }
 
 func TestProjectsHaveTheirOwnThreshold(t *testing.T) {
-	for _, text := range []string{"projects:\n  chipA:\n    pending_threshold: 0s\n", "projects: {chipA: {pending_threshold: 0s}}", "{projects: {chipA: {pending_threshold: 0s}}}"} {
+	for _, text := range []string{"projects:\n  chipA:\n    pending_threshold: 0s\n", "projects: {chipA: {pending_threshold: 0s}}", "{projects: {chipA: {pending_threshold: 0s, standby: 4}}}"} {
 		c := Default()
 		if err := config.Parse("c.yaml", []byte("pba:\n  "+strings.ReplaceAll(text, "\n", "\n  ")+"\n"), map[string]any{"pba": &c}, yamlplain.Convert); err != nil {
 			t.Fatal(err)
@@ -30,26 +30,32 @@ func TestProjectsHaveTheirOwnThreshold(t *testing.T) {
 		if p := c.Policy(); !p.Marks("chipA") || p.Marks("chipB") {
 			t.Errorf("%q: %v", text, p.Thresholds)
 		}
+		if k := c.Policy().Standby["chipA"]; k != 4*strings.Count(text, "standby") {
+			t.Errorf("%q: %d slots on standby", text, k)
+		}
 	}
 }
 
 func TestConfigRejectsInvalidValues(t *testing.T) {
 	for text, want := range map[string]string{
-		"every: 0s":                       "above zero",
-		"every: -5s":                      "negative",
-		"every: 20":                       "20s",
-		"hold_limit: 30s":                 "two cycles",
-		"max_requeues: 10":                "from 0 to 9",
-		"max_requeues: -1":                "from 0 to 9",
-		"max_victims: 0":                  "max_victims",
-		"horizon: -1":                     "horizon",
-		"headroom: -1":                    "headroom",
-		"headroom: .nan":                  "headroom",
-		"max_allocated: 0%":               "nothing could ever",
-		"max_allocated: 101%":             "0% to 100%",
-		"max_allocated: 0.85":             "percentage",
-		"unpreemptable: {max_share: -1%}": "0% to 100%",
-		"projects: {chipA: {}}":           "chipA: pending_threshold is missing",
+		"every: 0s":                   "above zero",
+		"every: -5s":                  "negative",
+		"every: 20":                   "20s",
+		"hold_limit: 30s":             "two cycles",
+		"max_requeues: 10":            "from 0 to 9",
+		"max_requeues: -1":            "from 0 to 9",
+		"max_victims: 0":              "max_victims",
+		"horizon: -1":                 "horizon",
+		"headroom: -1":                "headroom",
+		"projects: {a: {standby: 1}}": "pending_threshold is missing",
+		"projects: {a: {pending_threshold: 0s, standby: -1}}": "want a number of slots",
+		"projects: {a: {pending_threshold: 1m, standby: 1}}":  "beside pending_threshold: 0s",
+		"headroom: .nan":                              "headroom",
+		"max_allocated: 0%":                           "nothing could ever",
+		"max_allocated: 101%":                         "0% to 100%",
+		"max_allocated: 0.85":                         "percentage",
+		"unpreemptable: {max_share: -1%}":             "0% to 100%",
+		"projects: {chipA: {}}":                       "chipA: pending_threshold is missing",
 		"projects: {chipA: {pending_threshold: -1s}}": "negative",
 		"projects: {chipA: {threshold: 0s}}":          "known: pending_threshold",
 		"victim_order: [started_last]":                "known: started_most_recently",

@@ -39,7 +39,9 @@ type meter struct {
 	jobs      map[backends.ID]*metered
 	arriving  *metered // being submitted; its ID is not known yet
 	clocks    map[backends.ID]clockReading
-	starved   []time.Time // by account: its starving is counted up to then
+	keepers   map[backends.ID][]backends.Placement // and where they run
+	placing   bool                                 // dummy jobs are being placed: a job that is not known is a keeper
+	starved   []time.Time                          // by account: its starving is counted up to then
 	busy      map[string]int
 	changed   bool // something happened to a job of a project with a guarantee
 	reclaims  map[int64]*reclaimed
@@ -72,7 +74,7 @@ type tally struct {
 func newMeter(s *Setup, window Window, c *calendar) *meter {
 	m := &meter{
 		window: window, threshold: s.Policy.PendingThreshold, promise: basePromise(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
-		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]clockReading{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
+		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]clockReading{}, keepers: map[backends.ID][]backends.Placement{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
 		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
 		accounts: make([]tally, len(c.projects)+1),
 	}
@@ -108,6 +110,9 @@ func (m *meter) promiseTo(j *metered) time.Duration {
 
 // watch counts an effect in the world.
 func (m *meter) watch(at time.Time, e manager.Effect) {
+	if m.watchKeeper(e) {
+		return
+	}
 	switch e := e.(type) {
 	case manager.StartRun:
 		j := m.jobs[e.ID]
@@ -138,6 +143,36 @@ func (m *meter) watch(at time.Time, e manager.Effect) {
 		m.finish(at, e.Job.ID)
 	case manager.Forgotten, manager.Notice, manager.WakeAt:
 	}
+}
+
+// watchKeeper reports whether an effect concerns a keeper, which does no work: it occupies the
+// slot that it keeps free, and no figure counts it.
+func (m *meter) watchKeeper(e manager.Effect) bool {
+	switch e := e.(type) {
+	case manager.StartRun:
+		if !m.isKeeper(e.ID) && (m.jobs[e.ID] != nil || !m.placing) {
+			return false
+		}
+		m.keepers[e.ID] = e.Hosts
+		m.occupy(e.Hosts, 1)
+		m.serve(e.ID, e.Hosts)
+		return true
+	case manager.KillRun:
+		return m.isKeeper(e.ID)
+	case manager.Finished:
+		if !m.isKeeper(e.Job.ID) {
+			return false
+		}
+		delete(m.keepers, e.Job.ID)
+		m.changed = true // another one may follow it
+		return true
+	}
+	return false
+}
+
+func (m *meter) isKeeper(id backends.ID) bool {
+	_, is := m.keepers[id]
+	return is
 }
 
 func (m *meter) markChanged(j *metered) {
@@ -175,6 +210,11 @@ func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends
 			m.lastStart[p.Host] = at
 		}
 	}
+	m.serve(id, hosts)
+}
+
+// serve notes that a beneficiary starts.
+func (m *meter) serve(id backends.ID, hosts []backends.Placement) {
 	for _, r := range m.reclaims {
 		if r.beneficiary == id && overlap(r.hosts, hosts) {
 			r.served = true
@@ -229,6 +269,11 @@ func (w *Window) clip(from, to time.Time) time.Duration {
 
 // runEnded counts a run whose processes are gone, before the queue learns of it.
 func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
+	if m.isKeeper(id) {
+		m.occupy(m.keepers[id], -1)
+		m.keepers[id] = nil
+		return
+	}
 	j := m.jobs[id]
 	if j.state == backends.Running {
 		m.pause(at, j)

@@ -293,7 +293,7 @@ func (d *driver) cycle(at time.Time) error {
 // A plan is a function of the farm, of what is remembered and of the time. Time
 // alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
 // reservations and suspended jobs; backing off, min_runtime, run limits and caps,
-// which concern only waiting beneficiaries; and throughput pools. Where
+// which concern only waiting beneficiaries; throughput pools, and keepers. Where
 // there is none of these, and a plan had nothing to do, it has nothing to do
 // until a job of some project with a pool comes, starts or ends.
 func (d *driver) observe(r *pba.Result) {
@@ -303,7 +303,7 @@ func (d *driver) observe(r *pba.Result) {
 		d.meter.starve(account, now)
 	}
 	clear(d.meter.clocks)
-	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput()
+	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput() && len(r.Rules.Policy.Standby) == 0
 	for id, j := range p.Memory.Jobs {
 		quiet = quiet && len(j.Reserved) == 0
 		if j.Pool == 0 || j.Kept > 0 || !j.ClockSeen.Equal(now) {
@@ -504,6 +504,24 @@ type engineView struct {
 func (e *engineView) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	e.d.recordLack(acts)
 	return e.World.Requeue(ctx, acts)
+}
+
+// Abilities implements backends.Backend. The meter learns which jobs are keepers.
+func (e *engineView) Abilities() backends.Abilities {
+	able := e.World.Abilities()
+	place := able.Place
+	able.Place = func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+		e.d.meter.placing = true
+		all := place(ctx, dummies)
+		e.d.meter.placing = false
+		for i := range all {
+			if all[i].Err == nil && !e.d.meter.isKeeper(all[i].ID) {
+				e.d.meter.keepers[all[i].ID] = nil // it waits
+			}
+		}
+		return all
+	}
+	return able
 }
 
 // Suspend implements backends.Backend.

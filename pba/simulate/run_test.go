@@ -135,6 +135,26 @@ func TestSlotsInSeconds(t *testing.T) {
 	}
 }
 
+// The same story with slots on standby: they are taken back ahead of each job, which starts
+// after the mark's first cycle, and takes back none.
+func TestSlotsOnStandby(t *testing.T) {
+	jobs := []job{{0, 4000, 1, "ann"}, {0, 4000, 1, "ann"}, {1, 4000, 1, "ann"}, {1, 4000, 1, "ann"}, {205, 50, 2, "bob"}, {1005, 50, 1, "bob"}, {5000, 1, 1, "ann"}}
+	s := setup(newStore(t, jobs...), 4, planEntry("bob", 2))
+	s.Policies = []string{simulate.PBA}
+	s.Policy.Thresholds, s.Policy.Standby = map[string]time.Duration{"bob": 0}, map[string]int{"bob": 2}
+	for _, every := range []bool{false, true} {
+		s.EveryCycle = every
+		o := mustRun(t, s).Policies[0]
+		if o.Within.Wait.Max != 1 || o.Useless != 0 || o.Preemptions < 2 || o.Preemptions > 4 {
+			t.Errorf("waits %+v, %d preemptions, %d of no use; want 1 s each", o.Within.Wait, o.Preemptions, o.Useless)
+		}
+		if o.Evicted != o.Requested {
+			t.Errorf("%d slots evicted for %d", o.Evicted, o.Requested)
+		}
+		t.Logf("%d preemptions, %d reclaims, useful %.3f, lost %v", o.Preemptions, o.Reclaims, o.Useful, o.LostSeconds)
+	}
+}
+
 // A free slot counts for one of two jobs that slots are preempted for at the same time.
 func TestRequestedSlots(t *testing.T) {
 	s := setup(newStore(t, job{0, 1000, 1, "ann"}, job{0, 1000, 2, "ann"}, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}, job{100, 50, 2, "bob"}), 8, planEntry("bob", 4))

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +19,87 @@ import (
 // R14: a job of a project with a threshold of 0 s is served by an engine whose next cycle is
 // ten minutes away, while another project's job waits. Slurm's own times are the judge.
 func TestSlotsInSeconds(t *testing.T) {
+	s := newFullSite(t, "s/every: 1s/every: 20s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s}}/")
+	begun := time.Now()
+	s.engine("rebalance", "--every", "10m")
+	s.await("the first cycle", func() bool {
+		var status struct {
+			Last *struct{ Started, Finished time.Time } `json:"last_cycle"`
+		}
+		s.must(json.Unmarshal([]byte(s.do("status", "--json")), &status))
+		return status.Last != nil && status.Last.Started.After(begun) && !status.Last.Finished.IsZero()
+	})
+	other := s.batch(&s.alice, nil, "--account=chipB")
+	for range 3 {
+		s.startsSoon(s.batch(&s.alice, nil, "--account=chipA"))
+	}
+	if state := s.root("squeue", "--noheader", "--jobs="+other, "--format=%t"); state != "PD" {
+		t.Errorf("the other project's job, whose threshold is 10m: %s", state)
+	}
+	if n, what := s.evicted(); n != 3 {
+		t.Errorf("%d slots were preempted for 3:\n%s", n, what)
+	}
+	s.noLuaErrors()
+}
+
+// R36: with slots on standby a job starts where one was kept free, without any preemption, and
+// another one is kept free after it.
+func TestSlotsOnStandby(t *testing.T) {
+	s := newFullSite(t, "s/every: 1s/every: 2s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s, standby: 2}}/")
+	kept := func(n int) func() bool {
+		return func() bool {
+			running := s.root("squeue", "--noheader", "--states=RUNNING", "--name=allotment-dummy", "--format=%i")
+			var status struct {
+				Pools []struct {
+					Project string
+					Kept    int `json:"kept_slots"`
+				}
+				Reclaims []struct{}
+			}
+			s.must(json.Unmarshal([]byte(s.do("status", "--json")), &status))
+			return len(strings.Fields(running)) == n && len(status.Reclaims) == 0 &&
+				slices.ContainsFunc(status.Pools, func(p struct {
+					Project string
+					Kept    int `json:"kept_slots"`
+				}) bool {
+					return p.Project == "chipA" && p.Kept == n
+				})
+		}
+	}
+	s.engine("rebalance", "--every", "2s")
+	s.await("two slots that are kept free", kept(2))
+	for i, left := range []int{2, 1, 0} {
+		id := s.batch(&s.alice, nil, "--account=chipA")
+		s.startsSoon(id)
+		if reclaims := s.do("explain", id); strings.Contains(reclaims, "Reclaim") {
+			t.Errorf("job %d of chipA, though a slot was kept free for it:\n%s", i+1, reclaims)
+		}
+		s.await(fmt.Sprintf("%d slots that are kept free", left), kept(left))
+	}
+	if n, what := s.evicted(); n != 3 {
+		t.Errorf("%d slots were preempted for 3:\n%s", n, what)
+	}
+	s.do("restore")
+	s.noLuaErrors()
+}
+
+// startsSoon awaits the start of a job, which takes far less than the site's threshold.
+func (s *testSite) startsSoon(id string) {
+	s.Helper()
+	s.await("the start of "+id, func() bool {
+		return s.root("squeue", "--noheader", "--states=RUNNING", "--jobs="+id, "--format=%i") != ""
+	})
+	waited := s.jobTime(id, "StartTime").Sub(s.jobTime(id, "SubmitTime"))
+	s.Logf("job %s of chipA waited %v", id, waited)
+	if waited > time.Minute {
+		s.Errorf("job %s of chipA waited %v", id, waited)
+	}
+}
+
+// newFullSite is a site of 8 slots with changes of its config, where normal jobs of root's run
+// in all of them, beyond min_runtime.
+func newFullSite(t *testing.T, changes ...string) *testSite {
+	t.Helper()
 	needed(t)
 	sweep(t)
 	dir, err := os.MkdirTemp("", ownName("-"))
@@ -30,7 +113,7 @@ func TestSlotsInSeconds(t *testing.T) {
 	cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, CPUs: 4})
 	s.install()
 	config := filepath.Join(s.state, "config.yaml")
-	for _, change := range []string{"s/every: 1s/every: 20s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s}}/"} {
+	for _, change := range changes {
 		if out, err := exec.Command("sed", "-i", change, config).CombinedOutput(); err != nil {
 			t.Fatalf("sed: %v: %s", err, out)
 		}
@@ -46,35 +129,7 @@ func TestSlotsInSeconds(t *testing.T) {
 	s.await("victims", func() bool { // beyond min_runtime
 		return s.root("squeue", "--noheader", "--states=RUNNING", "--format=%M") != "" && time.Since(s.lastStart()) > 2*time.Second
 	})
-
-	begun := time.Now()
-	s.engine("rebalance", "--every", "10m")
-	s.await("the first cycle", func() bool {
-		var status struct {
-			Last *struct{ Started, Finished time.Time } `json:"last_cycle"`
-		}
-		s.must(json.Unmarshal([]byte(s.do("status", "--json")), &status))
-		return status.Last != nil && status.Last.Started.After(begun) && !status.Last.Finished.IsZero()
-	})
-	other := s.batch(&s.alice, nil, "--account=chipB")
-	for range 3 {
-		id := s.batch(&s.alice, nil, "--account=chipA")
-		s.await("the start of "+id, func() bool {
-			return s.root("squeue", "--noheader", "--states=RUNNING", "--jobs="+id, "--format=%i") != ""
-		})
-		waited := s.jobTime(id, "StartTime").Sub(s.jobTime(id, "SubmitTime"))
-		t.Logf("job %s of chipA waited %v", id, waited)
-		if waited > time.Minute { // far more than it takes, far less than until the next cycle
-			t.Errorf("job %s of chipA waited %v", id, waited)
-		}
-	}
-	if state := s.root("squeue", "--noheader", "--jobs="+other, "--format=%t"); state != "PD" {
-		t.Errorf("the other project's job, whose threshold is 10m: %s", state)
-	}
-	if n, what := s.evicted(); n != 3 {
-		t.Errorf("%d slots were preempted for 3:\n%s", n, what)
-	}
-	s.noLuaErrors()
+	return s
 }
 
 // engine runs pba until the test ends.
