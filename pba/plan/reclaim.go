@@ -19,15 +19,15 @@ func (s *serving) open(b *job, set *candidate) {
 	}
 	memory.NextID++
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.threshold(b), describe(b.pool.Allocation))
-	if b.keeper {
-		r.User = "" // no user waits for it
-		reason = "a slot of " + describe(b.pool.Allocation) + " is kept free for its next jobs"
-	}
 	for _, j := range set.victims {
 		loser := j.account()
 		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
 		s.lost[loser]++
 		s.taken[b.pool.ID] += j.Slots
+	}
+	if b.keeper {
+		r.User = "" // no user waits for it
+		reason = "a slot of " + describe(b.pool.Allocation) + " is kept free for its next jobs"
 	}
 	s.prepareBeneficiary(b, &r, reason)
 	for _, j := range set.victims {

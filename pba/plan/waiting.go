@@ -36,19 +36,18 @@ func (f *farm) unserved() *waiting {
 // trial begins as it passes the threshold in the next cycle: longest clock first, then priority, then FIFO.
 func (s *serving) beneficiaries() []*job {
 	type turn struct {
-		keeper   bool // after all others
 		clock    time.Duration
 		position int // in the queue
 	}
 	var turns []turn
 	for i, j := range s.waiting.jobs {
 		if s.due(j) || s.dueSoon(j) {
-			turns = append(turns, turn{j.keeper, j.mem.Clock, i})
+			turns = append(turns, turn{j.mem.Clock, i})
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		if a.keeper != b.keeper {
-			return trueLast(a.keeper)
+		if keeper := s.waiting.jobs[a.position].keeper; keeper != s.waiting.jobs[b.position].keeper {
+			return trueLast(keeper) // keepers come after all others
 		}
 		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
 	})
