@@ -12,7 +12,7 @@ import (
 
 // The law of jobs that can't be preempted (R22), on farms of their own: many jobs are of
 // that kind, and the submit filter holds them. The tests of four other laws run on these
-// farms, too: see obeyedOnFixed.
+// farms, too: see obeyedOnOthers.
 
 // Jobs of no pool that can't be preempted are released as far as their share has room, one
 // user's as far as half of it has.

@@ -62,22 +62,22 @@ func TestLawFewSlotsArePreemptedEarly(t *testing.T) { obeyed(t, lawEarly) }
 func TestLawBandsAndOrderHold(t *testing.T) { obeyed(t, lawOrder) }
 
 // The same state gives the same plan.
-func TestLawSameStateSamePlan(t *testing.T) { obeyedOnFixed(t, lawSame) }
+func TestLawSameStateSamePlan(t *testing.T) { obeyedOnOthers(t, lawSame) }
 
 // Once a plan is applied, planning again acts on nothing but what a cap put off.
 func TestLawAppliedThenPlannedAgainIsEmpty(t *testing.T) { obeyed(t, lawStable) }
 
 // Everything held is released in the end, engine alive or not.
-func TestLawEverythingHeldIsReleased(t *testing.T) { obeyedOnFixed(t, lawReleased) }
+func TestLawEverythingHeldIsReleased(t *testing.T) { obeyedOnOthers(t, lawReleased) }
 
 // Slots and memory of a host are never exceeded.
-func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyedOnFixed(t, lawCapacity) }
+func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyedOnOthers(t, lawCapacity) }
 
 // R22: no more jobs are preempted than the caps of a cycle and of an hour allow.
 func TestLawCapsHold(t *testing.T) { obeyed(t, lawCaps) }
 
 // TestLawNothingPanics: no farm makes the planner, the engine or the manager panic.
-func TestLawNothingPanics(t *testing.T) { obeyedOnFixed(t, crash) }
+func TestLawNothingPanics(t *testing.T) { obeyedOnOthers(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
@@ -192,9 +192,10 @@ func number[T any](name string) T {
 func obeyed(t *testing.T, l law) { obeyedBy(t, allFarms(), farms(), l) }
 
 // obeyedOnFixed is obeyed of farms with jobs that can't be preempted, too.
-func obeyedOnFixed(t *testing.T, l law) {
+func obeyedOnOthers(t *testing.T, l law) {
 	obeyed(t, l)
 	obeyedBy(t, allFixed(), fixedFarms(), l)
+	obeyedBy(t, allStandby(), standbyFarms(), l)
 }
 
 func obeyedBy(t *testing.T, r *result, farms *rapid.Generator[farm], l law) {

@@ -267,11 +267,13 @@ func TestKeeperIsNeverAVictimAndHoldsNoRoom(t *testing.T) {
 
 func TestKeepersEnd(t *testing.T) {
 	for name, change := range map[string]func(*scene){
-		"not configured any more":  func(s *scene) { s.policy.Standby = nil },
-		"the pool ended":           func(s *scene) { s.policy.Allocations = nil },
-		"its host is down":         func(s *scene) { s.state.Farm.Hosts[0].State = backends.HostDown },
-		"the pool has no room":     func(s *scene) { s.job("ann", "chipA", "n2*4", time.Hour) },
-		"its reclaim ended for it": func(s *scene) { s.state.Farm.Jobs[0].State, s.state.Farm.Jobs[0].Priority = backends.Pending, backends.At(backends.LevelHandOver, 220) },
+		"not configured any more": func(s *scene) { s.policy.Standby = nil },
+		"the pool ended":          func(s *scene) { s.policy.Allocations = nil },
+		"its host is down":        func(s *scene) { s.state.Farm.Hosts[0].State = backends.HostDown },
+		"the pool has no room":    func(s *scene) { s.job("ann", "chipA", "n2*4", time.Hour) },
+		"its reclaim ended for it": func(s *scene) {
+			s.state.Farm.Jobs[0].State, s.state.Farm.Jobs[0].Priority = backends.Pending, backends.At(backends.LevelHandOver, 220)
+		},
 	} {
 		s := newStandbyScene(t, 2, 4, 4, 1)
 		id := s.keeper("chipA", "n1", backends.Running)

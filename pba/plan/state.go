@@ -170,8 +170,8 @@ func (p Phase) Open() bool { return p == Planned || p == Acted || p == Freed }
 type Reclaim struct {
 	ID          int64
 	Beneficiary backends.ID
-	Pool        int64  // that its room is in; 0: not known, it is older than that record
-	Project     string // the beneficiary's
+	Pool        int64                // that its room is in; 0: not known, it is older than that record
+	Project     string               // the beneficiary's
 	User        string               // "": it keeps a slot free for the project's next jobs
 	Need        int                  // slots that the beneficiary lacked; its victims may leave more, jobs go as a whole
 	Hosts       []backends.Placement // where the beneficiary shall run
