@@ -373,7 +373,7 @@ func TestUnreadableStateIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, content := range map[string]string{
-		"newer version": strings.Replace(string(good), "allotment-miniq 4 ", "allotment-miniq 5 ", 1),
+		"newer version": strings.Replace(string(good), "allotment-miniq 5 ", "allotment-miniq 6 ", 1),
 		"damaged":       string(good[:len(good)-1]) + "x",
 		"is damaged":    "",
 	} {
