@@ -62,8 +62,8 @@ type ForEngine struct {
 	// engine's own user can bring about; Kill ends them. An acknowledged one starts by its
 	// priority as any other job. nil: there are none on this queue.
 	Place func(ctx context.Context, dummies []Dummy) []Submitted
-	// Keepers: Place accepts keepers, too, which are shown with their project.
-	Keepers bool
+	// Standbys: Place accepts standby jobs, too, which are shown with their project.
+	Standbys bool
 	// Reconcile does what the queue can't finish by itself, such as a resume that waits for its
 	// slots. The engine calls it at the start of each cycle that may act, and while it is
 	// paused: it begins nothing new. nil: there is nothing to do.

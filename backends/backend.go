@@ -188,11 +188,11 @@ type Reservation struct {
 
 // Dummy is a dummy job: a job of the engine's own that holds one slot of a host and
 // does nothing, so that the memory that goes with the slot is left to another job. With a
-// Project it is a keeper: it keeps the slot for the project's next jobs, and is for no job.
+// Project it is a standby job: it keeps the slot for the project's next jobs, and is for no job.
 type Dummy struct {
-	For      ID     // the job that it leaves the memory to; of a keeper: zero
-	Project  string // of a keeper
-	Queues   string // of a keeper: those that it may be in, joined by commas, the first that has the host; "": any
+	For      ID     // the job that it leaves the memory to; of a standby job: zero
+	Project  string // of a standby job
+	Queues   string // of a standby job: those that it may be in, joined by commas, the first that has the host; "": any
 	Host     string
 	Priority Priority
 	Limit    time.Duration // it ends by itself after so long

@@ -117,7 +117,7 @@ type Job struct {
 	HeldUntil time.Time     // the engine's hold: it does not start, or is not resumed, before
 	Requeues  int           // how often the queue requeued it, by any user's request
 	Mark      string        // the engine's mark from its last Requeue or Suspend (see Act)
-	DummyFor  ID            // of a dummy job: the job that it holds a slot for, of a keeper its own, or its array's; zero: it is none (see Dummy)
+	DummyFor  ID            // of a dummy job: the job that it holds a slot for, of a standby job its own, or its array's; zero: it is none (see Dummy)
 	ExitCode  int           // of an ended job; 128 + signal for a killed one
 
 	// Where it may run and what it needs there (R32).
@@ -146,9 +146,9 @@ func (j *Job) Eligible() bool { return j.State == Pending && j.Wait == WaitResou
 // IsDummy reports whether it is a dummy job, which holds a slot and does nothing.
 func (j *Job) IsDummy() bool { return j.DummyFor != (ID{}) }
 
-// IsKeeper reports whether it is a dummy job that keeps a slot for the next jobs of its Project.
-// Keepers that were submitted as one array are each other's.
-func (j *Job) IsKeeper() bool { return j.IsDummy() && j.DummyFor.Job == j.ID.Job }
+// IsStandby reports whether it is a dummy job that keeps a slot for the next jobs of its Project.
+// Standby jobs that were submitted as one array are each other's.
+func (j *Job) IsStandby() bool { return j.IsDummy() && j.DummyFor.Job == j.ID.Job }
 
 // SplitProject parts what follows -P into a project and a step: "chipA:synthesis"
 // is project chipA, step synthesis.

@@ -423,7 +423,7 @@ func (p *planner) fold() {
 	farm.Jobs = make([]backends.Job, 0, len(p.in.Farm.Jobs))
 	for i := range p.in.Farm.Jobs {
 		j := &p.in.Farm.Jobs[i]
-		if j.IsDummy() && !j.IsKeeper() {
+		if j.IsDummy() && !j.IsStandby() {
 			continue
 		}
 		farm.Jobs = append(farm.Jobs, *j)

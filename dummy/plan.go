@@ -242,7 +242,7 @@ func (p *planner) readJobs() {
 		if j.State.Ended() {
 			continue
 		}
-		if j.IsKeeper() {
+		if j.IsStandby() {
 			p.occupy(j, 0)
 			continue
 		}

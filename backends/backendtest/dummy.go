@@ -14,7 +14,7 @@ var dummyCases = []testCase{
 	{"dummy jobs hold slots of their host", testDummies},
 	{"dummy jobs end by their limit", testDummyLimit},
 	{"a job is no dummy by its looks", testDummyLookalike},
-	{"keepers keep slots of a host for a project", testKeepers},
+	{"standby jobs keep slots of a host for a project", testStandbys},
 }
 
 func testHeldFromTheStart(s *suite) {
@@ -174,10 +174,10 @@ func testDummyLookalike(s *suite) {
 	s.must("kill", s.Backend.Kill(s.ctx, []backends.ID{id, other}))
 }
 
-// testKeepers has a keeper wait for a slot of a full host, run there before a normal job, and
+// testStandbys has a standby job wait for a slot of a full host, run there before a normal job, and
 // end for another job.
-func testKeepers(s *suite) {
-	s.need(s.able.Keepers, "keep slots for a project")
+func testStandbys(s *suite) {
+	s.need(s.able.Standbys, "keep slots for a project")
 	host := s.hostNames()[0]
 	gate, last := s.newGate(), s.newGate()
 	s.running(s.onHost(gate, slotsPerHost, host))
@@ -186,20 +186,20 @@ func testKeepers(s *suite) {
 	if project == "" {
 		project = "chipA"
 	}
-	keeper := backends.Dummy{Project: project, Host: host, Priority: backends.At(backends.LevelPlaceholder, backends.DefaultValue), Limit: time.Hour}
-	ids := s.submitDummies(keeper, keeper)
+	standby := backends.Dummy{Project: project, Host: host, Priority: backends.At(backends.LevelPlaceholder, backends.DefaultValue), Limit: time.Hour}
+	ids := s.submitDummies(standby, standby)
 	for _, id := range ids {
 		j := s.queryJob(id)
-		if !j.IsKeeper() || j.Project != project || j.Slots != 1 || !j.NoRequeue || j.State != backends.Pending && j.State != backends.Held || !slices.Equal(j.Asked, []string{host}) {
-			s.Errorf("keeper %+v, want one slot on %s for %s, waiting", j, host, project)
+		if !j.IsStandby() || j.Project != project || j.Slots != 1 || !j.NoRequeue || j.State != backends.Pending && j.State != backends.Held || !slices.Equal(j.Asked, []string{host}) {
+			s.Errorf("standby job %+v, want one slot on %s for %s, waiting", j, host, project)
 		}
 	}
 	raised := backends.At(backends.LevelHandOver, 220)
 	s.must("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: ids[0], Priority: raised}}))
 	s.open(gate)
 	for _, id := range ids {
-		if j := s.awaitState(id, backends.Running); !slices.Equal(hostsOf(j), []string{host}) || !j.IsKeeper() {
-			s.Errorf("keeper %+v is not on %s", j, host)
+		if j := s.awaitState(id, backends.Running); !slices.Equal(hostsOf(j), []string{host}) || !j.IsStandby() {
+			s.Errorf("standby job %+v is not on %s", j, host)
 		}
 	}
 	if j := s.queryJob(normal); j.State != backends.Pending {
@@ -208,8 +208,8 @@ func testKeepers(s *suite) {
 	s.must("kill", s.Backend.Kill(s.ctx, ids))
 	s.awaitState(normal, backends.Running)
 	for _, j := range s.farm().Ended {
-		if slices.Contains(ids, j.ID) && !j.IsKeeper() {
-			s.Errorf("ended keeper %+v", j)
+		if slices.Contains(ids, j.ID) && !j.IsStandby() {
+			s.Errorf("ended standby job %+v", j)
 		}
 	}
 	s.open(last)

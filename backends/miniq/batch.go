@@ -18,7 +18,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, PinShares: true, PinEnds: true,
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
-			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies, Keepers: true,
+			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies, Standbys: true,
 		},
 		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{

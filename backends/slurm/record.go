@@ -38,7 +38,7 @@ const recordPrefix = "engine:1;"
 const (
 	keyFor   = "for"   // of a placeholder: the job that it keeps a place for
 	keyDummy = "dummy" // of a dummy job: the job that it holds a slot for
-	keyKeeps = "keeps" // of a keeper: the project that it keeps a slot for
+	keyKeeps = "keeps" // of a standby job: the project that it keeps a slot for
 	keyRank  = "rank"  // of a dummy job: its priority; of a record that of a suspended job
 )
 
@@ -150,7 +150,7 @@ func unix(s string) time.Time {
 type own struct {
 	holdsFor backends.ID       // of a placeholder: the job that it keeps a place for
 	dummyFor backends.ID       // of a dummy job: the job that it holds a slot for
-	keeps    string            // of a keeper: the project that it keeps a slot for
+	keeps    string            // of a standby job: the project that it keeps a slot for
 	rank     backends.Priority // of a dummy job
 }
 

@@ -77,7 +77,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true, CountsFixed: true,
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies, Keepers: true,
+			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies, Standbys: true,
 		},
 		ForWrappers: backends.ForWrappers{
 			Filters: true, Options: options,

@@ -37,7 +37,7 @@ const (
 //	4  elements' state objects without what is in their array's, which a program of
 //	   format 3 would take for damaged; ends of past jobs in submissions and changes,
 //	   which it would refuse
-//	5  keepers: dummy jobs that are for no job, which a program of format 4 would refuse
+//	5  standby jobs: dummy jobs that are for no job, which a program of format 4 would refuse
 //	   where its journal has them
 const (
 	format       = 5

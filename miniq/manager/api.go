@@ -69,7 +69,7 @@ type By struct {
 // level, whatever its Spec asks for.
 //
 // For, which is an admin's, makes each of Specs a dummy job for the job of the same
-// place in it, or, where that is zero and the Spec has a project, a keeper; see Dummies.
+// place in it, or, where that is zero and the Spec has a project, a standby job; see Dummies.
 type Submit struct {
 	By    By
 	Key   string `json:",omitempty"`

@@ -26,17 +26,17 @@ func Dummies(by By, key string, dummies []backends.Dummy) Submit {
 	return e
 }
 
-// keeper reports whether it is a dummy job that keeps a slot for the next jobs of a project.
-func (e *submittedJob) keeper() bool {
+// standby reports whether it is a dummy job that keeps a slot for the next jobs of a project.
+func (e *submittedJob) standby() bool {
 	return e.dummy && e.dummyFor == (backends.ID{}) && e.spec.Project != ""
 }
 
 // checkDummy returns an error if a dummy job is not allowed. It puts the dummy job into
-// the queue of the job that it is for: the engine that manages that queue sees it. A keeper
+// the queue of the job that it is for: the engine that manages that queue sees it. A standby job
 // goes into the first of its queues that there is.
 func (m *Manager) checkDummy(e submittedJob) error {
 	heavy := m.jobs[e.dummyFor]
-	if e.keeper() && !e.by.Admin {
+	if e.standby() && !e.by.Admin {
 		return fmt.Errorf("keep a slot for %s: only an administrator can: %w", e.spec.Project, backends.ErrDenied)
 	}
 	switch {
@@ -46,7 +46,7 @@ func (m *Manager) checkDummy(e submittedJob) error {
 		return errors.New("dummy job: it must ask for one slot on one named host")
 	case e.spec.RunLimit <= 0:
 		return errors.New("dummy job: give it a run limit, which ends it if the engine does not")
-	case e.keeper():
+	case e.standby():
 		queues := strings.Split(e.spec.Queue, ",")
 		e.spec.Queue = ""
 		if i := slices.IndexFunc(queues, func(name string) bool { return m.queueNamed(name) != nil }); i >= 0 {

@@ -120,7 +120,7 @@ func (m *Manager) add(id backends.ID, e submittedJob, w *work, a *array) {
 	if e.dummy {
 		j.base = w.spec.Priority
 	}
-	if e.keeper() {
+	if e.standby() {
 		j.dummyFor = id
 	}
 	j.submitted, j.bytes = m.now, e.bytes

@@ -88,7 +88,7 @@ func modeOf(r *pba.Result, dryRun bool) string {
 
 func beneficiary(a *plan.Action) string { return nameOf(a.For) }
 
-// jobOf names the job that an action is about; "": it is about keepers, which are for none.
+// jobOf names the job that an action is about; "": it is about standby jobs, which are for none.
 func jobOf(a *plan.Action) string { return nameOf(a.Job) }
 
 func nameOf(id backends.ID) string {

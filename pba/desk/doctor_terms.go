@@ -50,7 +50,7 @@ func (d *Desk) checkOwnTerms(ctx context.Context, all *findings) error {
 func (d *Desk) checkStandby(name string, pools map[string]int, all *findings) {
 	switch k := d.PBA.Projects[name].Standby; {
 	case k == 0:
-	case !d.queue.Abilities().Keepers:
+	case !d.queue.Abilities().Standbys:
 		all.add("config", "remove standby from its terms", "project %s has %d slots on standby, and on this queue none are kept free", name, k)
 	case k > pools[name]:
 		all.add("config", "lower standby, or raise its allocation (`pba alloc set`)", "project %s has %d slots on standby, and %d are allocated to it this week: no more are kept free", name, k, pools[name])

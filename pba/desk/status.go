@@ -171,11 +171,11 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	return shown, nil
 }
 
-// dummySlots are the slots of dummy jobs, without keepers.
+// dummySlots are the slots of dummy jobs, without standby jobs.
 func dummySlots(farm *backends.Snapshot) (running, waiting int) {
 	for i := range farm.Jobs {
 		switch j := &farm.Jobs[i]; {
-		case !j.IsDummy() || j.IsKeeper():
+		case !j.IsDummy() || j.IsStandby():
 		case j.State == backends.Running:
 			running += j.Slots
 		default:

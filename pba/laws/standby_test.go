@@ -68,7 +68,7 @@ func (d *drive) judgeStandby(state *plan.State, policy *plan.Policy, p *plan.Pla
 	d.met[tookKept] = d.met[tookKept] || len(ends) > 0
 	for id, m := range p.Memory.Jobs {
 		j := jobs[id]
-		if j == nil || j.IsKeeper() || m.Pool == 0 {
+		if j == nil || j.IsStandby() || m.Pool == 0 {
 			continue
 		}
 		if j.State == backends.Running {
@@ -78,7 +78,7 @@ func (d *drive) judgeStandby(state *plan.State, policy *plan.Policy, p *plan.Pla
 		}
 	}
 	for _, j := range jobs {
-		if !j.IsKeeper() || ends[j.ID] || j.Ending {
+		if !j.IsStandby() || ends[j.ID] || j.Ending {
 			continue
 		}
 		if slots[j.Project]++; j.State == backends.Running {
@@ -91,16 +91,16 @@ func (d *drive) judgeStandby(state *plan.State, policy *plan.Policy, p *plan.Pla
 			d.breach(lawStandby, "%d slots are, or are to be, kept free for %s, of %d on standby and %d left of its guarantees", n, project, policy.Standby[project], left[project])
 		}
 	}
-	d.judgeReclaimsOfKeepers(state, policy, p, jobs, runs, waits)
+	d.judgeReclaimsOfStandbyJobs(state, policy, p, jobs, runs, waits)
 	d.judgeStarved(state, policy, p, jobs, ends)
 }
 
-func (d *drive) judgeReclaimsOfKeepers(state *plan.State, policy *plan.Policy, p *plan.Plan, jobs map[backends.ID]*backends.Job, runs map[string]int, waits map[int64]bool) {
+func (d *drive) judgeReclaimsOfStandbyJobs(state *plan.State, policy *plan.Policy, p *plan.Plan, jobs map[backends.ID]*backends.Job, runs map[string]int, waits map[int64]bool) {
 	takes := map[string]int{}
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
 		b := jobs[r.Beneficiary]
-		if b == nil || !b.IsKeeper() || !r.Phase.Open() || b.State == backends.Running {
+		if b == nil || !b.IsStandby() || !r.Phase.Open() || b.State == backends.Running {
 			continue
 		}
 		fresh := !slices.ContainsFunc(state.Memory.Reclaims, func(old plan.Reclaim) bool { return old.ID == r.ID })
@@ -148,12 +148,12 @@ func (d *drive) judgeStarved(state *plan.State, policy *plan.Policy, p *plan.Pla
 	}
 	for id, m := range p.Memory.Jobs {
 		j := jobs[id]
-		if j == nil || j.IsKeeper() || j.State != backends.Pending || m.Pool == 0 || m.Kept > 0 || m.Clock < policy.PendingThreshold ||
+		if j == nil || j.IsStandby() || j.State != backends.Pending || m.Pool == 0 || m.Kept > 0 || m.Clock < policy.PendingThreshold ||
 			j.Slots > 1 || len(j.Asked) > 0 || j.Suits != nil || len(j.Needs) > 0 || j.Exclusive || !j.Eligible() {
 			continue
 		}
 		for _, k := range jobs {
-			if k.IsKeeper() && k.State == backends.Running && !ends[k.ID] {
+			if k.IsStandby() && k.State == backends.Running && !ends[k.ID] {
 				d.breach(lawStandby, "job %v has waited for %v and got no slot, and %v keeps one free", id, m.Clock, k.ID)
 			}
 		}

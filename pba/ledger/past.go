@@ -86,7 +86,7 @@ type DummyAct struct {
 	Ended   time.Time // zero: not yet
 }
 
-// DummyActs lists what was done from one time up to, and without, another, but for keepers.
+// DummyActs lists what was done from one time up to, and without, another, but for standby jobs.
 func (l *Ledger) DummyActs(ctx context.Context, from, to time.Time) ([]DummyAct, error) {
 	all, err := list(ctx, l.db, func(a *DummyAct) []any {
 		return []any{when(&a.At), &a.Verb, &a.Job.Job, &a.Job.Index, &a.Dummies, &a.User, &a.Project, when(&a.Started), when(&a.Ended)}

@@ -148,7 +148,7 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 	}
 	var demands []dummy.Demand
 	for _, j := range f.resting {
-		if j.keeper || !j.pba() || !j.waiting() || heavy[j.ID] != nil {
+		if j.standby || !j.pba() || !j.waiting() || heavy[j.ID] != nil {
 			continue
 		}
 		at := j.nominated

@@ -39,7 +39,7 @@ func (f *farm) ownThreshold(j *job) (time.Duration, bool) {
 
 // early reports whether a job that is served now is served before the site's threshold.
 func (f *farm) early(j *job) bool {
-	if j.keeper {
+	if j.standby {
 		return true
 	}
 	own, ok := f.ownThreshold(j)

@@ -70,7 +70,7 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 	e.Job = state.Farm.Jobs[found]
 	e.Tests = f.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
-	if e.Job.IsKeeper() {
+	if e.Job.IsStandby() {
 		e.Class, e.Place = "dummy", "it keeps a slot free for the next jobs of "+e.Job.Project
 		return e, true
 	}

@@ -43,7 +43,7 @@ type job struct {
 	mem       JobMemory            // as remembered; each phase writes what it decides
 	pools     []*pool              // those that it matches and fits, most specific first
 
-	keeper   bool        // it keeps a slot for a pool's next jobs
+	standby  bool        // it keeps a slot for a pool's next jobs
 	trying   bool        // serveDue: its trial goes on (see Trial)
 	barred   string      // serveDue: hosts where the queue refused a trial of it, as in shape
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
@@ -154,15 +154,15 @@ type farm struct {
 	standings     map[*pool]*standing // of those with slots on standby; see standby
 	taken         map[int64]int       // slots preempted for each pool within the last hour, this plan's included; see countTaken
 
-	jobs    []*job               // those that any rule may speak of, in FIFO order
-	running []*job               // of jobs
-	resting []*job               // of jobs: the others
-	keepers []*job               // of jobs
-	byID    map[backends.ID]*job // of jobs: those that a reclaim or a trial names
-	pending map[account]int      // jobs
-	reasons map[string]int       // waiting jobs that would match a pool, but are not understood
-	shapes  map[shape]*choices   // of resting jobs that wait
-	empty   *occupancy           // see everyHost
+	jobs     []*job               // those that any rule may speak of, in FIFO order
+	running  []*job               // of jobs
+	resting  []*job               // of jobs: the others
+	standbys []*job               // of jobs
+	byID     map[backends.ID]*job // of jobs: those that a reclaim or a trial names
+	pending  map[account]int      // jobs
+	reasons  map[string]int       // waiting jobs that would match a pool, but are not understood
+	shapes   map[shape]*choices   // of resting jobs that wait
+	empty    *occupancy           // see everyHost
 }
 
 // observe returns the farm of a cycle: its hosts, pools and jobs, what became of the
@@ -196,8 +196,8 @@ func (f *farm) readJobs() {
 		if bj.State.Ended() {
 			continue
 		}
-		if bj.IsKeeper() {
-			f.readKeeper(bj, i, inReclaim[bj.ID])
+		if bj.IsStandby() {
+			f.readStandby(bj, i, inReclaim[bj.ID])
 			continue
 		}
 		verdict := entitle.verdict(bj)

@@ -13,16 +13,16 @@ import (
 func Prune(state State, policy Policy, now time.Time) Plan {
 	p := Plan{At: now, Memory: state.Memory}
 	if slices.ContainsFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.IsDummy() }) {
-		p.Actions = append(drops(state.Farm, Make(state, policy, now).Heavy), dropKeepers(state.Farm, policy.Standby)...)
+		p.Actions = append(drops(state.Farm, Make(state, policy, now).Heavy), dropStandbys(state.Farm, policy.Standby)...)
 	}
 	return p
 }
 
-// dropKeepers returns actions that end the keepers of projects that have none.
-func dropKeepers(farm *backends.Snapshot, standby map[string]int) []Action {
+// dropStandbys returns actions that end the standby jobs of projects that have none.
+func dropStandbys(farm *backends.Snapshot, standby map[string]int) []Action {
 	var actions []Action
 	for i := range farm.Jobs {
-		if j := &farm.Jobs[i]; j.IsKeeper() && standby[j.Project] == 0 {
+		if j := &farm.Jobs[i]; j.IsStandby() && standby[j.Project] == 0 {
 			actions = append(actions, Action{Verb: Drop, Dummies: []backends.ID{j.ID}, Reason: fmt.Sprintf("no slots are kept for %s", j.Project)})
 		}
 	}
@@ -42,7 +42,7 @@ func drops(farm *backends.Snapshot, heavy []HeavyStatus) []Action {
 	at := map[backends.ID]int{} // of a job's action
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
-		if !j.IsDummy() || j.IsKeeper() || needed[j.DummyFor] {
+		if !j.IsDummy() || j.IsStandby() || needed[j.DummyFor] {
 			continue
 		}
 		k, begun := at[j.DummyFor]

@@ -25,7 +25,7 @@ func (s *serving) open(b *job, set *candidate) {
 		s.lost[loser]++
 		s.taken[b.pool.ID] += j.Slots
 	}
-	if b.keeper {
+	if b.standby {
 		r.User = "" // no user waits for it
 		reason = "a slot of " + describe(b.pool.Allocation) + " is kept free for its next jobs"
 	}
@@ -100,7 +100,7 @@ const comesFree = "its slots come free there"
 // pinned beside them, and for good: elsewhere its memory is not free.
 func (s *serving) pin(b *job, r *Reclaim, at stage, reason string) {
 	able := &s.state.Abilities
-	if able.Pin == nil || b.keeper || b.State == backends.Suspended || s.startsSoon(b) || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
+	if able.Pin == nil || b.standby || b.State == backends.Suspended || s.startsSoon(b) || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
 		return
 	}
 	ends := time.Time{}

@@ -173,7 +173,7 @@ func (b *books) addToFarm(j *job, f *FarmStatus) {
 	switch {
 	case j.State == backends.Suspended:
 		f.Suspended += on
-	case j.keeper:
+	case j.standby:
 		f.Running += on
 		f.Kept += on
 	case j.pba():

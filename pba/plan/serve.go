@@ -76,8 +76,8 @@ func (s *serving) outbidden() []*job {
 // cycle: cycles don't come to the millisecond, and none must be lost to rounding. Before
 // the site's threshold the queue must have decided that the job can't start.
 func (f *farm) due(j *job) bool {
-	if j.keeper {
-		return f.dueKeeper(j)
+	if j.standby {
+		return f.dueStandby(j)
 	}
 	waited := j.mem.Clock + f.policy.Cycle/20
 	return waited >= f.threshold(j) && (waited >= f.policy.PendingThreshold || f.looked(j))
@@ -117,8 +117,8 @@ func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
 // in full. It reports whether free slots must be nominated again: what its victims
 // leave beyond its need, or what it outbid jobs of lower rank for.
 func (s *serving) serve(b *job) bool {
-	if b.keeper {
-		return s.serveKeeper(b)
+	if b.standby {
+		return s.serveStandby(b)
 	}
 	switch {
 	case b.mem.Expired >= maxExpired:

@@ -18,7 +18,7 @@ func newStandbyScene(t *testing.T, hosts, slots, guarantee, standby int) *scene 
 	s := newScene(t, hosts, slots).pool("chipA", guarantee)
 	s.policy.Thresholds = map[string]time.Duration{"chipA": 0}
 	s.policy.Standby = map[string]int{"chipA": standby}
-	s.state.Abilities.Keepers = true
+	s.state.Abilities.Standbys = true
 	s.state.Abilities.Place = func(context.Context, []backends.Dummy) []backends.Submitted { panic("plan acts") }
 	return s
 }
@@ -37,10 +37,10 @@ func (s *scene) fill(hosts ...string) *scene {
 	return s
 }
 
-// keeper adds a keeper of a project, that runs on a host, or waits for a slot there.
-func (s *scene) keeper(project, host string, state backends.State) backends.ID {
+// standby adds a standby job of a project, that runs on a host, or waits for a slot there.
+func (s *scene) standby(project, host string, state backends.State) backends.ID {
 	id := s.job("root", project, "", time.Minute, func(j *backends.Job) {
-		j.DummyFor, j.Priority, j.NoRequeue, j.RunLimit, j.Asked = j.ID, keeperRank, true, time.Hour, []string{host}
+		j.DummyFor, j.Priority, j.NoRequeue, j.RunLimit, j.Asked = j.ID, standbyRank, true, time.Hour, []string{host}
 		if j.State = state; state == backends.Running {
 			j.Hosts, j.Started = []backends.Placement{{Host: host, Slots: 1}}, s.now.Add(-time.Minute)
 		}
@@ -48,7 +48,7 @@ func (s *scene) keeper(project, host string, state backends.State) backends.ID {
 	return id
 }
 
-// kept lists what a plan does about keepers, as "place 2 n1, drop 3".
+// kept lists what a plan does about standby jobs, as "place 2 n1, drop 3".
 func kept(p Plan) string {
 	var all []string
 	for _, a := range p.Actions {
@@ -115,16 +115,16 @@ func TestStandbyOfSeveralPools(t *testing.T) {
 	}
 }
 
-func TestOneJobIsPreemptedForEachKeeperThatLacks(t *testing.T) {
+func TestOneJobIsPreemptedForEachStandbyJobThatLacks(t *testing.T) {
 	s := newStandbyScene(t, 2, 2, 3, 2).fill("n1", "n2")
 	p := s.cycle()
 	if kept(p) != "place 1 n2, place 1 n2" && kept(p) != "place 2 n2" || preempted(p) != "" {
-		t.Fatalf("on a full farm %q, preempted %q; want two keepers where two jobs can be preempted, and none preempted yet", kept(p), preempted(p))
+		t.Fatalf("on a full farm %q, preempted %q; want two standby jobs where two jobs can be preempted, and none preempted yet", kept(p), preempted(p))
 	}
-	a, b := s.keeper("chipA", "n2", backends.Pending), s.keeper("chipA", "n2", backends.Pending)
+	a, b := s.standby("chipA", "n2", backends.Pending), s.standby("chipA", "n2", backends.Pending)
 	p = s.cycle()
 	if preempted(p) != "requeue 4, requeue 3" || kept(p) != "" {
-		t.Fatalf("preempted %q, %q; want one job for each keeper", preempted(p), kept(p))
+		t.Fatalf("preempted %q, %q; want one job for each standby job", preempted(p), kept(p))
 	}
 	for i, r := range p.Memory.Reclaims {
 		if r.Beneficiary != []backends.ID{a, b}[i] || r.Pool != 1 || r.Project != "chipA" {
@@ -139,7 +139,7 @@ func TestStandbyPreemptsNoMoreThanItLacks(t *testing.T) {
 	if p := s.cycle(); kept(p) != "" {
 		t.Errorf("%q, want none: only a job of 4 slots could be preempted for 2", kept(p))
 	}
-	s.keeper("chipA", "n1", backends.Pending)
+	s.standby("chipA", "n1", backends.Pending)
 	if p := s.cycle(); preempted(p) != "" || kept(p) != "drop 2" {
 		t.Errorf("preempted %q, %q", preempted(p), kept(p))
 	}
@@ -149,12 +149,12 @@ func TestStandbyWaitsForMinRuntimeAndTheHourlyBound(t *testing.T) {
 	s := newStandbyScene(t, 1, 2, 1, 1)
 	s.job("bob", "", "n1", 10*time.Second)
 	s.job("bob", "", "n1", 10*time.Second)
-	s.keeper("chipA", "n1", backends.Pending)
+	s.standby("chipA", "n1", backends.Pending)
 	if p := s.cycle(); preempted(p) != "" {
 		t.Errorf("preempted %q, which have run for 10 s", preempted(p))
 	}
 	s = newStandbyScene(t, 1, 2, 1, 1).fill("n1")
-	s.keeper("chipA", "n1", backends.Pending)
+	s.standby("chipA", "n1", backends.Pending)
 	s.state.Memory.Reclaims = []Reclaim{{ID: 1, Pool: 1, Phase: HandedOver, Planned: s.now.Add(-time.Minute), Victims: []Victim{{ID: backends.ID{Job: 90}, Slots: 2, Fate: Taken, Released: true}}}}
 	s.state.Memory.NextID = 2
 	for range 8 {
@@ -168,15 +168,15 @@ func TestStandbyWaitsForMinRuntimeAndTheHourlyBound(t *testing.T) {
 	}
 }
 
-func TestJobStartsInAKeepersSlot(t *testing.T) {
+func TestJobStartsInAStandbyJobsSlot(t *testing.T) {
 	s := newStandbyScene(t, 3, 2, 6, 4).fill("n1")
-	a, b := s.keeper("chipA", "n2", backends.Running), s.keeper("chipA", "n2", backends.Running)
-	s.keeper("chipA", "n3", backends.Running)
-	s.keeper("chipA", "n3", backends.Running)
+	a, b := s.standby("chipA", "n2", backends.Running), s.standby("chipA", "n2", backends.Running)
+	s.standby("chipA", "n3", backends.Running)
+	s.standby("chipA", "n3", backends.Running)
 	id := s.job("ann", "chipA", "", 0)
 	p := s.cycle()
 	if kept(p) != fmt.Sprintf("drop %v", b) && kept(p) != fmt.Sprintf("drop %v", a) || preempted(p) != "" {
-		t.Fatalf("%q, preempted %q; want one keeper to end, and nothing else", kept(p), preempted(p))
+		t.Fatalf("%q, preempted %q; want one standby job to end, and nothing else", kept(p), preempted(p))
 	}
 	ranked, dropped := -1, -1
 	for i, x := range p.Actions {
@@ -188,7 +188,7 @@ func TestJobStartsInAKeepersSlot(t *testing.T) {
 		}
 	}
 	if ranked < 0 || ranked > dropped {
-		t.Errorf("the job is ranked by action %d, the keeper ends by %d: another job could start in its slot", ranked, dropped)
+		t.Errorf("the job is ranked by action %d, the standby job ends by %d: another job could start in its slot", ranked, dropped)
 	}
 	// The queue has not started it yet: nothing more ends, nothing is preempted, nothing placed.
 	s.at(a).State = backends.Running
@@ -199,7 +199,7 @@ func TestJobStartsInAKeepersSlot(t *testing.T) {
 	}
 }
 
-func TestKeepersYieldToJobsThatNeedSeveralSlots(t *testing.T) {
+func TestStandbyJobsYieldToJobsThatNeedSeveralSlots(t *testing.T) {
 	for _, c := range []struct{ slots, drops, requeues int }{{2, 2, 0}, {3, 2, 1}, {4, 2, 2}} {
 		s := newStandbyScene(t, 2, 4, 8, 3)
 		for _, h := range []string{"n1", "n2"} {
@@ -207,8 +207,8 @@ func TestKeepersYieldToJobsThatNeedSeveralSlots(t *testing.T) {
 			s.job("bob", "", h, time.Hour)
 		}
 		s.job("bob", "", "n1", time.Hour)
-		s.keeper("chipA", "n1", backends.Running)
-		a, b := s.keeper("chipA", "n2", backends.Running), s.keeper("chipA", "n2", backends.Running)
+		s.standby("chipA", "n1", backends.Running)
+		a, b := s.standby("chipA", "n2", backends.Running), s.standby("chipA", "n2", backends.Running)
 		s.job("ann", "chipA", "", 0, slots(c.slots))
 		p := s.cycle()
 		if kept(p) != fmt.Sprintf("drop %v, drop %v", a, b) || strings.Count(preempted(p), "requeue") != c.requeues {
@@ -217,18 +217,18 @@ func TestKeepersYieldToJobsThatNeedSeveralSlots(t *testing.T) {
 	}
 }
 
-func TestJobThatFindsFreeSlotsLeavesTheKeepers(t *testing.T) {
+func TestJobThatFindsFreeSlotsLeavesTheStandbyJobs(t *testing.T) {
 	s := newStandbyScene(t, 2, 2, 4, 2).fill("n1")
-	s.keeper("chipA", "n2", backends.Running)
+	s.standby("chipA", "n2", backends.Running)
 	s.job("ann", "chipA", "", 0)
 	if p := s.cycle(); kept(p) != "" {
 		t.Errorf("%q", kept(p))
 	}
 }
 
-func TestNoSlotIsPreemptedForAKeeperWhileAJobOfItsPoolWaits(t *testing.T) {
+func TestNoSlotIsPreemptedForAStandbyJobWhileAJobOfItsPoolWaits(t *testing.T) {
 	s := newStandbyScene(t, 2, 2, 4, 2).fill("n1", "n2")
-	s.keeper("chipA", "n1", backends.Pending)
+	s.standby("chipA", "n1", backends.Pending)
 	s.job("ann", "chipA", "", 0, func(j *backends.Job) { j.Asked = []string{"n2"} })
 	p := s.cycle()
 	if len(p.Memory.Reclaims) != 1 || p.Memory.Reclaims[0].Beneficiary == (backends.ID{Job: 5}) {
@@ -236,11 +236,11 @@ func TestNoSlotIsPreemptedForAKeeperWhileAJobOfItsPoolWaits(t *testing.T) {
 	}
 }
 
-func TestKeepersGiveWayToOtherPools(t *testing.T) {
+func TestStandbyJobsGiveWayToOtherPools(t *testing.T) {
 	s := newStandbyScene(t, 2, 2, 2, 2).pool("chipB", 2)
 	s.job("cat", "", "n1", 10*time.Second) // within min_runtime
 	s.job("cat", "", "n1", 10*time.Second)
-	a, b := s.keeper("chipA", "n2", backends.Running), s.keeper("chipA", "n2", backends.Running)
+	a, b := s.standby("chipA", "n2", backends.Running), s.standby("chipA", "n2", backends.Running)
 	s.job("bob", "chipB", "", 0, slots(2))
 	var p Plan
 	for range 4 {
@@ -255,9 +255,9 @@ func TestKeepersGiveWayToOtherPools(t *testing.T) {
 	}
 }
 
-func TestKeeperIsNeverAVictimAndHoldsNoRoom(t *testing.T) {
+func TestStandbyJobIsNeverAVictimAndHoldsNoRoom(t *testing.T) {
 	s := newStandbyScene(t, 1, 2, 1, 1).pool("chipB", 1)
-	s.keeper("chipA", "n1", backends.Running)
+	s.standby("chipA", "n1", backends.Running)
 	s.job("cat", "", "n1", time.Hour)
 	s.job("bob", "chipB", "", 0)
 	if p := s.ripen(); preempted(p) != "requeue 2" || p.Pools[0].Charged != 0 || p.Farm.Kept != 1 || p.Farm.PBA != 0 {
@@ -265,7 +265,7 @@ func TestKeeperIsNeverAVictimAndHoldsNoRoom(t *testing.T) {
 	}
 }
 
-func TestKeepersEnd(t *testing.T) {
+func TestStandbyJobsEnd(t *testing.T) {
 	for name, change := range map[string]func(*scene){
 		"not configured any more": func(s *scene) { s.policy.Standby = nil },
 		"the pool ended":          func(s *scene) { s.policy.Allocations = nil },
@@ -276,7 +276,7 @@ func TestKeepersEnd(t *testing.T) {
 		},
 	} {
 		s := newStandbyScene(t, 2, 4, 4, 1)
-		id := s.keeper("chipA", "n1", backends.Running)
+		id := s.standby("chipA", "n1", backends.Running)
 		change(s)
 		if p := s.cycle(); !strings.Contains(kept(p), fmt.Sprintf("drop %v", id)) {
 			t.Errorf("%s: %q", name, kept(p))
@@ -284,9 +284,9 @@ func TestKeepersEnd(t *testing.T) {
 	}
 }
 
-func TestKeeperIsReplacedBeforeItsLimit(t *testing.T) {
+func TestStandbyJobIsReplacedBeforeItsLimit(t *testing.T) {
 	s := newStandbyScene(t, 1, 2, 2, 1)
-	id := s.keeper("chipA", "n1", backends.Running)
+	id := s.standby("chipA", "n1", backends.Running)
 	s.at(id).Started = s.now.Add(-55 * time.Minute)
 	p := s.cycle()
 	if kept(p) != fmt.Sprintf("drop %v, place 1 n1", id) || p.Actions[0].Verb != Place {
@@ -296,7 +296,7 @@ func TestKeeperIsReplacedBeforeItsLimit(t *testing.T) {
 
 func TestStandbyOnAQueueThatKeepsNoSlots(t *testing.T) {
 	s := newStandbyScene(t, 1, 2, 2, 1)
-	s.state.Abilities.Keepers = false
+	s.state.Abilities.Standbys = false
 	if p := s.cycle(); kept(p) != "" {
 		t.Errorf("%q", kept(p))
 	}

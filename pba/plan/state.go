@@ -241,8 +241,8 @@ type Action struct {
 	Hosts    []string
 	Slots    []int         // on each of Hosts; of a PinTo: none, as they come; of a Place: dummy jobs
 	Dummies  []backends.ID // of a Drop
-	Queue    string        // of a Move; of a Place of keepers: backends.Dummy.Queues
-	Project  string        // of a Place of keepers, which are for no Job
+	Queue    string        // of a Move; of a Place of standby jobs: backends.Dummy.Queues
+	Project  string        // of a Place of standby jobs, which are for no Job
 	Priority backends.Priority
 	Until    time.Time
 	Started  time.Time // the run that is meant

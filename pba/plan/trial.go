@@ -44,7 +44,7 @@ const (
 // tries reports whether a beneficiary needs a trial.
 func (f *farm) tries(b *job) bool {
 	able := &f.state.Abilities
-	return able.Considers && able.Pin != nil && !b.keeper && b.State == backends.Pending && f.dummies.Unit(b.ID) == nil
+	return able.Considers && able.Pin != nil && !b.standby && b.State == backends.Pending && f.dummies.Unit(b.ID) == nil
 }
 
 // dueSoon reports whether a job is due in the next cycle: its trial begins now, so that the

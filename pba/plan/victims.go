@@ -52,7 +52,7 @@ type exemption struct{ users, projects, queues map[string]bool }
 func (b *books) whySpared(j *job, exempt exemption) string {
 	ran := b.now.Sub(j.Started)
 	switch {
-	case j.keeper:
+	case j.standby:
 		return "it keeps a slot free for " + j.Project
 	case !j.managed:
 		return "its queue is not managed"

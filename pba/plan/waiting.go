@@ -46,8 +46,8 @@ func (s *serving) beneficiaries() []*job {
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		if keeper := s.waiting.jobs[a.position].keeper; keeper != s.waiting.jobs[b.position].keeper {
-			return trueLast(keeper) // keepers come after all others
+		if standby := s.waiting.jobs[a.position].standby; standby != s.waiting.jobs[b.position].standby {
+			return trueLast(standby) // standby jobs come after all others
 		}
 		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
 	})

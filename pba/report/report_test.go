@@ -74,7 +74,7 @@ func TestWaitsShowThePartsOfThePromise(t *testing.T) { // R14
 	reclaims := []ledger.PastReclaim{
 		// Planned with a clock of 75 s, acted at 1 s, free at 11 s; it ran at 21 s.
 		{Clock: 75 * time.Second, Started: seconds(21), Reclaim: plan.Reclaim{Project: "A", User: "ann", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(1), Freed: seconds(11)}},
-		// For a keeper, which no user waits for.
+		// For a standby job, which no user waits for.
 		{Clock: 75 * time.Second, Started: seconds(21), Reclaim: plan.Reclaim{Project: "A", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(1), Freed: seconds(11)}},
 		// Free only in the cycle after its start; the cycles took too long before.
 		{Clock: 110 * time.Second, Started: seconds(5), Reclaim: plan.Reclaim{Project: "A", User: "ann", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(0), Freed: seconds(20)}},

@@ -128,7 +128,7 @@ func (c *Client) Abilities() backends.Abilities {
 		Place: func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 			return c.submit(ctx, manager.Dummies(c.by, "", dummies))
 		},
-		Keepers: true,
+		Standbys: true,
 	}}
 }
 

@@ -39,8 +39,8 @@ type meter struct {
 	jobs      map[backends.ID]*metered
 	arriving  *metered // being submitted; its ID is not known yet
 	clocks    map[backends.ID]clockReading
-	keepers   map[backends.ID][]backends.Placement // and where they run
-	placing   bool                                 // dummy jobs are being placed: a job that is not known is a keeper
+	standbys  map[backends.ID][]backends.Placement // and where they run
+	placing   bool                                 // dummy jobs are being placed: a job that is not known is a standby job
 	starved   []time.Time                          // by account: its starving is counted up to then
 	busy      map[string]int
 	changed   bool // something happened to a job of a project with a guarantee
@@ -74,7 +74,7 @@ type tally struct {
 func newMeter(s *Setup, window Window, c *calendar) *meter {
 	m := &meter{
 		window: window, threshold: s.Policy.PendingThreshold, promise: basePromise(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
-		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]clockReading{}, keepers: map[backends.ID][]backends.Placement{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
+		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]clockReading{}, standbys: map[backends.ID][]backends.Placement{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
 		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
 		accounts: make([]tally, len(c.projects)+1),
 	}
@@ -110,7 +110,7 @@ func (m *meter) promiseTo(j *metered) time.Duration {
 
 // watch counts an effect in the world.
 func (m *meter) watch(at time.Time, e manager.Effect) {
-	if m.watchKeeper(e) {
+	if m.watchStandby(e) {
 		return
 	}
 	switch e := e.(type) {
@@ -145,33 +145,33 @@ func (m *meter) watch(at time.Time, e manager.Effect) {
 	}
 }
 
-// watchKeeper reports whether an effect concerns a keeper, which does no work: it occupies the
+// watchStandby reports whether an effect concerns a standby job, which does no work: it occupies the
 // slot that it keeps free, and no figure counts it.
-func (m *meter) watchKeeper(e manager.Effect) bool {
+func (m *meter) watchStandby(e manager.Effect) bool {
 	switch e := e.(type) {
 	case manager.StartRun:
-		if !m.isKeeper(e.ID) && (m.jobs[e.ID] != nil || !m.placing) {
+		if !m.isStandby(e.ID) && (m.jobs[e.ID] != nil || !m.placing) {
 			return false
 		}
-		m.keepers[e.ID] = e.Hosts
+		m.standbys[e.ID] = e.Hosts
 		m.occupy(e.Hosts, 1)
 		m.serve(e.ID, e.Hosts)
 		return true
 	case manager.KillRun:
-		return m.isKeeper(e.ID)
+		return m.isStandby(e.ID)
 	case manager.Finished:
-		if !m.isKeeper(e.Job.ID) {
+		if !m.isStandby(e.Job.ID) {
 			return false
 		}
-		delete(m.keepers, e.Job.ID)
+		delete(m.standbys, e.Job.ID)
 		m.changed = true // another one may follow it
 		return true
 	}
 	return false
 }
 
-func (m *meter) isKeeper(id backends.ID) bool {
-	_, is := m.keepers[id]
+func (m *meter) isStandby(id backends.ID) bool {
+	_, is := m.standbys[id]
 	return is
 }
 
@@ -269,9 +269,9 @@ func (w *Window) clip(from, to time.Time) time.Duration {
 
 // runEnded counts a run whose processes are gone, before the queue learns of it.
 func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
-	if m.isKeeper(id) {
-		m.occupy(m.keepers[id], -1)
-		m.keepers[id] = nil
+	if m.isStandby(id) {
+		m.occupy(m.standbys[id], -1)
+		m.standbys[id] = nil
 		return
 	}
 	j := m.jobs[id]

@@ -293,7 +293,7 @@ func (d *driver) cycle(at time.Time) error {
 // A plan is a function of the farm, of what is remembered and of the time. Time
 // alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
 // reservations and suspended jobs; backing off, min_runtime, run limits and caps,
-// which concern only waiting beneficiaries; throughput pools, and keepers. Where
+// which concern only waiting beneficiaries; throughput pools, and standby jobs. Where
 // there is none of these, and a plan had nothing to do, it has nothing to do
 // until a job of some project with a pool comes, starts or ends.
 func (d *driver) observe(r *pba.Result) {
@@ -506,7 +506,7 @@ func (e *engineView) Requeue(ctx context.Context, acts []backends.Act) backends.
 	return e.World.Requeue(ctx, acts)
 }
 
-// Abilities implements backends.Backend. The meter learns which jobs are keepers.
+// Abilities implements backends.Backend. The meter learns which jobs are standby jobs.
 func (e *engineView) Abilities() backends.Abilities {
 	able := e.World.Abilities()
 	place := able.Place
@@ -515,8 +515,8 @@ func (e *engineView) Abilities() backends.Abilities {
 		all := place(ctx, dummies)
 		e.d.meter.placing = false
 		for i := range all {
-			if all[i].Err == nil && !e.d.meter.isKeeper(all[i].ID) {
-				e.d.meter.keepers[all[i].ID] = nil // it waits
+			if all[i].Err == nil && !e.d.meter.isStandby(all[i].ID) {
+				e.d.meter.standbys[all[i].ID] = nil // it waits
 			}
 		}
 		return all
