@@ -61,7 +61,8 @@ func TestSlotsOnStandby(t *testing.T) {
 				slices.ContainsFunc(status.Pools, func(p struct {
 					Project string
 					Kept    int `json:"kept_slots"`
-				}) bool {
+				},
+				) bool {
 					return p.Project == "chipA" && p.Kept == n
 				})
 		}
