@@ -239,7 +239,8 @@ local function find_project(p, name)
 end
 
 -- judge runs the tests of R1 in their order: why a job failed, if it did, and
--- what is to become of it; or whether it is next in line, and whether a mark is left.
+-- what is to become of it; or whether it is next in line, the guarantee of its widest pool,
+-- and whether a mark is left.
 local function judge(request, p, standing)
    local name, step = request.project, request.step
    local option = options[p.project_from]
@@ -263,10 +264,10 @@ local function judge(request, p, standing)
    if step ~= "" and #steps > 0 and not has(steps, step) then
       return {why = shown .. ": no step " .. printable(step) .. ": it has " .. printable(table.concat(steps, ", ")), answer = p.on_failure}
    end
-   local matched, below, open = false, {}, {}
+   local matched, widest, below, open = false, 0, {}, {}
    for _, pool in ipairs(pools) do
       if matches(pool, request) then
-         matched = true
+         matched, widest = true, math.max(widest, pool[5])
          -- A user who is not known to be a member passes, but is not next in line.
          if request.slots <= pool[5] and contains(standing.below, pool[1]) then
             table.insert(member and below or open, pool)
@@ -276,7 +277,7 @@ local function judge(request, p, standing)
    if not matched and p.on_no_pool ~= "pass" then
       return {why = shown .. ": no slots are planned for you there this week: ask its manager", answer = p.on_no_pool}
    end
-   return {following = #below > 0, pools = below, open = open, mark = matched and project[4] == 1}
+   return {following = #below > 0, pools = below, open = open, widest = widest, mark = matched and project[4] == 1}
 end
 
 -- unpreemptable says of which kind a job is that can't be preempted once it runs, and
@@ -328,14 +329,19 @@ end
 
 -- licences returns the licences of a job that can't be preempted: one for each slot, and as
 -- many of its user's, who shares them with those of the same remainder; nil and the
--- reason: it can't have them.
-local function licences(request, p, kind, remedy)
+-- reason: it can't have them. widest is the guarantee of its user's widest pool, 0: there is none.
+local function licences(request, p, kind, remedy, widest)
    local wanted = request.slots
    if request.exclusive then
       wanted = math.max(wanted, request.nodes * p.host_slots)
    end
    if wanted > p.fixed then
-      return nil, string.format("%s can't be preempted, and such jobs may hold %d slots of the farm: ask for fewer than these %d, or %s", kind, p.fixed, wanted, remedy)
+      if wanted <= widest then
+         remedy = remedy .. ", or wait until its pool has room"
+      else
+         remedy = "or " .. remedy
+      end
+      return nil, string.format("%s can't be preempted, and such jobs may hold %d slots of the farm: ask for fewer than these %d, %s", kind, p.fixed, wanted, remedy)
    end
    local own = request.licences
    if own and own:find("|", 1, true) then
@@ -398,7 +404,7 @@ local function decide(request, p, standing, low)
    if kind and p.fixed then
       if v.answer ~= "reject" and not has_room(v.pools, request, standing) then
          local why
-         d.licences, why = licences(request, p, kind, remedy)
+         d.licences, why = licences(request, p, kind, remedy, v.widest or 0)
          -- A member whom the policy does not know yet is not refused: the engine decides.
          if why and not has_room(v.open, request, standing) then
             v = {why = why, answer = "reject"}
