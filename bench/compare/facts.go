@@ -66,11 +66,14 @@ func facts() []fact {
 			}
 			return worst && t["reservation"].longest <= 2
 		})},
-		{"preempt/qos is faster than Allotment at 60 s, and preempts at least twice as often", both(func(t map[string]typical) bool {
-			return t["preempt"].longest < t["allotment-60"].longest && t["preempt"].evictions >= 2*t["allotment-60"].evictions && t["preempt"].lost > t["allotment-60"].lost
+		{"preempt/qos is faster than Allotment at 60 s, preempts more jobs, and more work is lost", both(func(t map[string]typical) bool {
+			return t["preempt"].longest < t["allotment-60"].longest && t["preempt"].evictions > t["allotment-60"].evictions && t["preempt"].lost > t["allotment-60"].lost
 		})},
 		{"Allotment at 60 s starts nine in ten in time, and the farm does more than with preempt/qos", both(func(t map[string]typical) bool {
 			return t["allotment-60"].inTime >= 0.9 && t["allotment-60"].useful > t["preempt"].useful
+		})},
+		{"Allotment at 0 s preempts more jobs than at 60 s, and fewer than preempt/qos", both(func(t map[string]typical) bool {
+			return t["allotment-0"].evictions > t["allotment-60"].evictions && t["allotment-0"].evictions < t["preempt"].evictions
 		})},
 	}
 }
