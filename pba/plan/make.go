@@ -32,6 +32,7 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	books.handOver()                   // beneficiaries, into slots that were freed
 	books.unpin()                      // what ended reclaims leave
 	books.release()
+	books.moveReservations()
 	books.unreserve()
 	c.plan.Actions = served.withDummies(c.acts.all())
 	books.status()

@@ -193,6 +193,37 @@ func (s *serving) lower() {
 	}
 }
 
+// moveReservations keeps, until all else is done, the hosts that a job's reservation leaves where
+// another job reserves them later in this plan: between the two acts the queue would start lower jobs
+// there.
+func (f *farm) moveReservations() {
+	var all []*Action
+	last := map[string]int{} // the last one that names a host
+	for _, parts := range f.acts {
+		for _, part := range parts {
+			for i := range part {
+				if a := &part[i]; a.Verb == Reserve {
+					for _, h := range a.Hosts {
+						last[h] = len(all)
+					}
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	for n, a := range all {
+		old := f.state.Memory.Jobs[a.Job]
+		if !f.now.Before(old.ReservedUntil) {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(old.Reserved), func(h string) bool { return last[h] <= n || slices.Contains(a.Hosts, h) })
+		if len(left) > 0 {
+			f.acts.add(stageLast, *a)
+			a.Hosts, a.Reason = slices.Concat(a.Hosts, left), "its reservation moves: where it was, another job's follows"
+		}
+	}
+}
+
 // unreserve removes the reservations that are not needed any more.
 func (f *farm) unreserve() {
 	for _, j := range f.jobs {
