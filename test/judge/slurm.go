@@ -205,6 +205,19 @@ func (r *Records) Evictions(serves, spread func(*Run) bool, within, margin time.
 	return e
 }
 
+// Near lists the runs on the hosts of a run that began or ended within a time of its end, one on
+// each line.
+func (r *Records) Near(run Run, within time.Duration) string {
+	var out strings.Builder
+	near := func(at time.Time) bool { return at.Sub(run.To).Abs() <= within }
+	for _, x := range r.Runs {
+		if (near(x.From) || near(x.To)) && slices.ContainsFunc(run.Hosts, func(h string) bool { return slices.Contains(x.Hosts, h) }) {
+			fmt.Fprintf(&out, "%+v\n", x)
+		}
+	}
+	return out.String()
+}
+
 // match assigns to each eviction a start that could use a slot or a GPU of it, each of them
 // once, as many as possible: by augmenting paths.
 func (r *Records) match(evicted, starts []int, within time.Duration) map[int]int {

@@ -358,7 +358,7 @@ func (r *rounds) judge(begun time.Time, members map[string]*submitted, backgroun
 	}, roundHandOver, roundCycle, farm)
 	r.evicted += e.All
 	for _, run := range e.Useless {
-		r.Errorf("a useless eviction: %+v", run)
+		r.Errorf("a useless eviction: %+v; runs there within a minute:\n%s", run, records.Near(run, roundHandOver))
 	}
 	for k, slots := range e.For {
 		r.shape(of(&records.Runs[k]).shape).evicted += slots
