@@ -333,6 +333,34 @@ func TestReservationsGoByRank(t *testing.T) { // R15
 	}
 }
 
+// A queue that is asked to move a job's reservation may start lower jobs at once where it was.
+func TestReservationMovesAfterItsHostsNextOne(t *testing.T) { // R15
+	s := newScene(t, 2, 4).pool("chipA", 8)
+	s.job("bob", "", "n1*3", time.Hour)
+	s.job("bob", "", "n2*3", time.Hour)
+	first := s.job("ann", "chipA", "", 0, slots(4), func(j *backends.Job) { j.Asked = []string{"n1"} })
+	second := s.job("ann", "chipA", "", 0, slots(4), func(j *backends.Job) { j.Asked = []string{"n2"} })
+	s.rank(s.cycle())
+	for _, id := range []backends.ID{first, second} {
+		m := s.state.Memory.Jobs[id]
+		m.Clock = time.Minute
+		if id == first {
+			m.Reserved, m.ReservedUntil = []string{"n2"}, s.now.Add(time.Hour)
+		}
+		s.state.Memory.Jobs[id] = m
+	}
+	var got []string
+	for _, a := range s.cycle().Actions {
+		if a.Verb == Reserve {
+			got = append(got, a.Job.String()+" "+strings.Join(a.Hosts, ","))
+		}
+	}
+	want := []string{first.String() + " n1,n2", second.String() + " n2", first.String() + " n1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("reservations %q, want %q", got, want)
+	}
+}
+
 // A suspended job keeps its memory, whichever job has the slots next to it.
 func TestOutbidSuspendedJobKeepsItsMemory(t *testing.T) { // R20
 	s := newScene(t, 1, 6).pool("chipA", 7)
