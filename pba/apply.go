@@ -32,7 +32,7 @@ type applier struct {
 	outcomes []ledger.Outcome
 	written  int                  // how many of outcomes are in the ledger
 	broken   map[int64]string     // reclaims of which an act failed
-	spared   map[victimRun]string // victims that were gone before the act
+	spared   map[victimRun]string // victims that were gone before the act, or not needed
 	unpinned map[backends.ID]string
 }
 
@@ -170,27 +170,43 @@ var errNeedless = errors.New("its beneficiary does not wait any more")
 
 // checkVictim reads a victim right before the act (R18): it must still be in the
 // run that is meant, of the same user and project, and no PBA job by now. And its
-// beneficiary: no job is preempted for one that has started meanwhile, but see neededElsewhere, nor
-// for one that the queue can't start there (R32).
+// beneficiary: no job is preempted for one that the queue can't start there (R32), nor for one that has
+// started meanwhile, unless others need its slots: see plan.Needless, and neededElsewhere.
 func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
-	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job, act.For})
+	reclaims := a.plan.Memory.Reclaims
+	beside := plan.Beside(act.Job, act.Reclaim, reclaims, a.farm)
+	ids := []backends.ID{act.Job, act.For}
+	for _, id := range beside {
+		if id != act.Job && id != act.For {
+			ids = append(ids, id)
+		}
+	}
+	jobs, err := a.e.Backend.Jobs(ctx, ids)
 	if err != nil {
 		return err
 	}
-	if len(jobs) == 0 || jobs[0].ID != act.Job {
+	now := map[backends.ID]*backends.Job{}
+	for i := range jobs {
+		now[jobs[i].ID] = &jobs[i]
+	}
+	victim, beneficiary := now[act.Job], now[act.For]
+	if victim == nil {
 		return fmt.Errorf("%w: the queue does not know it any more", errGone)
 	}
 	a.names.resolve(jobs)
-	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
+	if err := sameRun(victim, jobOf(a.farm, act.Job), act.Started); err != nil {
 		return err
 	}
-	if len(jobs) == 2 && a.e.Backend.Abilities().Considers && jobs[1].State == backends.Pending && jobs[1].Wait == backends.WaitOther {
-		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, jobs[1].Reason)
-	}
-	if len(jobs) == 2 && waits(&jobs[1]) {
+	switch {
+	case beneficiary == nil:
+		return errNeedless
+	case a.e.Backend.Abilities().Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
+		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, beneficiary.Reason)
+	case len(beside) > 0 && plan.Needless(act.Job, reclaims, a.farm, now, a.later(act)):
+		return errSupplied
+	case waits(beneficiary):
 		return nil
-	}
-	if len(jobs) == 2 && jobs[1].State == backends.Running {
+	case beneficiary.State == backends.Running:
 		if needed, err := a.neededElsewhere(ctx, act); err != nil || needed {
 			return err
 		}
@@ -198,19 +214,37 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	return errNeedless
 }
 
+// errSupplied is an act for slots that are there already.
+var errSupplied = errors.New("enough slots came free there meanwhile")
+
+// later returns whether a job is to be preempted by an act after this one.
+func (a *applier) later(act *plan.Action) func(backends.ID) bool {
+	all := map[backends.ID]bool{}
+	for i := range a.plan.Actions {
+		switch x := &a.plan.Actions[i]; {
+		case x == act:
+			clear(all)
+		case preempts(x.Verb) && a.skipReason(x) == "":
+			all[x.Job] = true
+		}
+	}
+	return func(id backends.ID) bool { return all[id] }
+}
+
 func waits(j *backends.Job) bool {
 	return j.State == backends.Pending || j.State == backends.Suspended
 }
 
 // neededElsewhere reports whether a beneficiary that does not wait any more runs in what another
-// reclaim freed on these hosts: then that one's beneficiary, which waits though all
+// reclaim freed on the victim's hosts: then that one's beneficiary, which waits though all
 // of its victims are gone, needs what this act frees.
 func (a *applier) neededElsewhere(ctx context.Context, act *plan.Action) (bool, error) {
 	reclaims := a.plan.Memory.Reclaims
 	mine := slices.IndexFunc(reclaims, func(r plan.Reclaim) bool { return r.ID == act.Reclaim })
+	victim := jobOf(a.farm, act.Job)
 	for i := range reclaims {
 		r := &reclaims[i]
-		if i == mine || mine < 0 || !r.Phase.Open() || !shareHost(r.Hosts, reclaims[mine].Hosts) {
+		if i == mine || mine < 0 || !r.Phase.Open() || !shareHost(r.Hosts, victim.Hosts) {
 			continue
 		}
 		ids := []backends.ID{r.Beneficiary}
@@ -396,10 +430,14 @@ func (a *applier) recordResults(first int, errs backends.Errors) error {
 			continue
 		case errors.Is(err, errNeedless):
 			a.record(first+i, ledger.LeftOut, err.Error())
+		case errors.Is(err, errSupplied):
+			a.record(first+i, ledger.LeftOut, err.Error())
+			a.spare(act, err)
+			continue
 		case isGone(err):
 			a.record(first+i, ledger.Gone, err.Error())
 			if preempts(act.Verb) {
-				a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not preempted: " + err.Error()
+				a.spare(act, err)
 				continue
 			}
 		default:
@@ -420,6 +458,11 @@ func (a *applier) recordResults(first int, errs backends.Errors) error {
 		return a.flush()
 	}
 	return nil
+}
+
+// spare leaves out the later acts on a victim; those on its reclaim's others are done.
+func (a *applier) spare(act *plan.Action, why error) {
+	a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not preempted: " + why.Error()
 }
 
 func isGone(err error) bool {
