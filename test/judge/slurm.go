@@ -31,13 +31,13 @@ type Records struct {
 // --noheader`, with times in seconds since 1970.
 const SacctFields = "JobID,Account,State,Start,End,NodeList,AllocTRES"
 
-var logged = regexp.MustCompile(`^\[([^\]]+)\] .*?(?:(Requeuing) JobId=|_slurm_rpc_(submit)_batch_job: JobId=|(?:sched: (Allocate)|(Started)) JobId=)(\d+(?:_\d+)?)\b`)
+var logged = regexp.MustCompile(`^\[([^\]]+)\] .*?(?:(Requeuing) JobId=|_slurm_rpc_(submit)_batch_job: JobId=|(?:sched: (Allocate)|(Started)) JobId=|(job_signal: 9 of running|_job_complete:) JobId=)(\d+(?:_\d+)?)\b`)
 
 // ReadRecords reads what sacct printed, and slurmctld's log, whose times are more exact and
 // in this process's zone. It returns an error where the two contradict each other.
 func ReadRecords(sacct, log string) (Records, error) {
 	r := Records{Submitted: map[string]time.Time{}}
-	starts, requeues := map[string][]time.Time{}, map[string][]time.Time{}
+	starts, requeues, ends := map[string][]time.Time{}, map[string][]time.Time{}, map[string][]time.Time{}
 	for line := range strings.Lines(log) {
 		m := logged.FindStringSubmatch(line)
 		if m == nil {
@@ -47,11 +47,13 @@ func ReadRecords(sacct, log string) (Records, error) {
 		if err != nil {
 			return r, fmt.Errorf("slurmctld's log: %w", err)
 		}
-		switch id := m[6]; {
+		switch id := m[7]; {
 		case m[2] != "":
 			requeues[id] = append(requeues[id], at)
 		case m[3] != "":
 			r.Submitted[id] = at
+		case m[6] != "":
+			ends[id] = append(ends[id], at)
 		default:
 			starts[id] = append(starts[id], at)
 		}
@@ -78,6 +80,8 @@ func ReadRecords(sacct, log string) (Records, error) {
 		}
 		if run.Requeued {
 			ended[run.Job]++
+		} else if !run.To.IsZero() {
+			run.To = exactEnd(run, ends[run.Job])
 		}
 	}
 	for _, x := range []struct {
@@ -94,6 +98,20 @@ func ReadRecords(sacct, log string) (Records, error) {
 	}
 	slices.SortStableFunc(r.Runs, func(a, b Run) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Job, b.Job)) })
 	return r, nil
+}
+
+// exactEnd returns when a run ended by itself or was killed, by the log if that has it: sacct's
+// whole seconds may be before the start.
+func exactEnd(run *Run, logged []time.Time) time.Time {
+	for _, at := range logged {
+		if !at.Before(run.From) && at.Sub(run.To).Abs() < 1500*time.Millisecond {
+			return at
+		}
+	}
+	if run.To.Before(run.From) {
+		return run.From
+	}
+	return run.To
 }
 
 // readRun reads a line of sacct. A job that has not started has no run.
@@ -218,13 +236,16 @@ func (r *Records) Near(run Run, within time.Duration) string {
 	return out.String()
 }
 
+// logSlack is how much later slurmctld logs that it requeues a job than that another one has its slots.
+const logSlack = 250 * time.Millisecond
+
 // match assigns to each eviction a start that could use a slot or a GPU of it, each of them
 // once, as many as possible: by augmenting paths.
 func (r *Records) match(evicted, starts []int, within time.Duration) map[int]int {
 	owned := map[int][]int{} // evictions by start
 	suits := func(i, k int) bool {
 		wait := r.Runs[k].From.Sub(r.Runs[i].To)
-		return wait >= 0 && wait <= within && slices.ContainsFunc(r.Runs[i].Hosts, func(h string) bool { return slices.Contains(r.Runs[k].Hosts, h) })
+		return wait >= -logSlack && wait <= within && slices.ContainsFunc(r.Runs[i].Hosts, func(h string) bool { return slices.Contains(r.Runs[k].Hosts, h) })
 	}
 	var add func(i int, seen map[int]bool) bool
 	add = func(i int, seen map[int]bool) bool {
@@ -258,20 +279,24 @@ func (r *Records) match(evicted, starts []int, within time.Duration) map[int]int
 	return used
 }
 
-// stock is what is free on a host: idle, and left by evictions.
+// stock is what is free on a host: idle, and left by evictions; or what starts took that was
+// not free yet by the records, whose times are not exact.
 type stock struct {
 	idle int
-	left []remainder
+	left []share
+	owed []share
 }
 
-type remainder struct{ run, n int }
+// share is a number of slots or GPUs that a run left or took.
+type share struct{ run, n int }
 
-// take uses so much for a run that starts: what is idle first. It returns the evictions
-// whose remainders it used.
-func (s *stock) take(n int) (from []int) {
-	idle := min(n, max(s.idle, 0))
+// take uses n for a run that starts: what is idle first. It returns the evictions whose shares it
+// used.
+func (s *stock) take(run, n int) (from []int) {
+	idle := min(n, s.idle)
 	s.idle -= idle
-	for n -= idle; n > 0 && len(s.left) > 0; {
+	n -= idle
+	for n > 0 && len(s.left) > 0 {
 		some := min(n, s.left[0].n)
 		from = append(from, s.left[0].run)
 		if s.left[0].n -= some; s.left[0].n == 0 {
@@ -279,7 +304,30 @@ func (s *stock) take(n int) (from []int) {
 		}
 		n -= some
 	}
+	if n > 0 {
+		s.owed = append(s.owed, share{run, n})
+	}
 	return from
+}
+
+// free adds n that a run leaves, an evicted one or not. It returns the runs that had taken some of it
+// before.
+func (s *stock) free(run, n int, evicted bool) (to []int) {
+	for n > 0 && len(s.owed) > 0 {
+		some := min(n, s.owed[0].n)
+		to = append(to, s.owed[0].run)
+		if s.owed[0].n -= some; s.owed[0].n == 0 {
+			s.owed = s.owed[1:]
+		}
+		n -= some
+	}
+	switch {
+	case n > 0 && evicted:
+		s.left = append(s.left, share{run, n})
+	case n > 0:
+		s.idle += n
+	}
+	return to
 }
 
 // needed replays the records on each host, and returns the evictions of which runs that
@@ -331,13 +379,13 @@ func (r *Records) needed(serves, spread func(*Run) bool, farm map[string]Amounts
 				switch {
 				case of.stock == nil || of.n == 0:
 				case x.start:
-					for _, i := range of.stock.take(of.n) {
+					for _, i := range of.stock.take(x.run, of.n) {
 						needed[i] = needed[i] || serves(run)
 					}
-				case run.Requeued:
-					of.stock.left = append(of.stock.left, remainder{x.run, of.n})
 				default:
-					of.stock.idle += of.n
+					for _, k := range of.stock.free(x.run, of.n, run.Requeued) {
+						needed[x.run] = needed[x.run] || run.Requeued && serves(&r.Runs[k])
+					}
 				}
 			}
 		}
