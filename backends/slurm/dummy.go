@@ -141,7 +141,7 @@ func (c *Client) submitBatch(ctx context.Context, p *snapshot, b *dummyBatch) (b
 }
 
 // partition returns the partition for a dummy job on a host: one of the job that it is
-// for, whose tier it has then, or any that has the host.
+// for, whose tier it has then, or the first one that has the host.
 func (p *snapshot) partition(queues, host string) (string, error) {
 	there := p.within[host]
 	for queue := range strings.SplitSeq(queues, ",") {

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,8 +40,8 @@ var sinfoFields = [nodeFieldCount]string{
 // layout is what sinfo shows: the hosts, and the partitions.
 type layout struct {
 	hosts  []backends.Host
-	queues []backends.Queue // LevelLow: its jobs go after those of the default one
-	within map[string][]string
+	queues []backends.Queue         // LevelLow: its jobs go after those of the default one
+	within map[string][]string      // partitions of a host: those of the highest tier first, and of these the default one
 	limits map[string]time.Duration // of a partition's jobs; missing: none
 	parts  map[string]*partitionNodes
 	nodes  map[string]*node
@@ -69,7 +70,7 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 	}
 	l := layout{within: map[string][]string{}, limits: map[string]time.Duration{}, parts: map[string]*partitionNodes{}, nodes: map[string]*node{}}
 	known, tiers := map[string]bool{}, map[string]int64{}
-	defaultTier := int64(-1)
+	defaultTier, defaultQueue := int64(-1), ""
 	for _, f := range lines {
 		slots, err1 := strconv.ParseUint(f[nCPUs], 10, 31)
 		size, err2 := strconv.ParseInt(f[nMemory], 10, 43)
@@ -93,7 +94,7 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 		}
 		l.within[f[nName]] = append(l.within[f[nName]], queue)
 		if isDefault {
-			defaultTier = tier
+			defaultTier, defaultQueue = tier, queue
 		}
 		if known[f[nName]] {
 			continue
@@ -107,6 +108,19 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 	for _, p := range l.parts {
 		slices.Sort(p.hosts)
 		p.hosts = slices.Compact(p.hosts)
+	}
+	for _, there := range l.within { // sinfo's order is any
+		slices.SortFunc(there, func(a, b string) int {
+			switch {
+			case tiers[a] != tiers[b]:
+				return cmp.Compare(tiers[b], tiers[a])
+			case a == defaultQueue:
+				return -1
+			case b == defaultQueue:
+				return 1
+			}
+			return strings.Compare(a, b)
+		})
 	}
 	for i := range l.queues {
 		if tiers[l.queues[i].Name] < defaultTier {

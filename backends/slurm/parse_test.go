@@ -157,6 +157,22 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// sinfo lists partitions in any order: jobs of the engine's own go into one of the highest tier.
+func TestPartitionsOfAHostByTier(t *testing.T) {
+	line, _, _ := strings.Cut(string(captured(t, "sinfo.txt")), "\n")
+	var lines strings.Builder
+	for _, p := range []struct{ name, tier string }{{"low", "0"}, {"other", "1"}, {"main*", "1"}, {"also", "1"}, {"fast", "2"}} {
+		lines.WriteString(strings.Replace(line, "main*xNONCE1x", p.name+"xNONCE"+p.tier+"x", 1) + "\n")
+	}
+	l, err := parseNodes([]byte(lines.String()), nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(l.within["node1"], " "), "fast main also other low"; got != want {
+		t.Errorf("partitions %q, want %q", got, want)
+	}
+}
+
 // The same fields, as 24.11 prints them.
 func TestDetailsOf2411(t *testing.T) {
 	details, err := parseJSON(captured(t, "squeue_24.11.json"))
