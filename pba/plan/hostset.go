@@ -103,12 +103,12 @@ func (f *farm) limitBeneficiaries() {
 	}
 }
 
-// keep returns the pools that pass a test. It does not change its argument.
-func keep(pools []*pool, passes func(*pool) bool) []*pool {
-	if !slices.ContainsFunc(pools, func(p *pool) bool { return !passes(p) }) {
-		return pools
+// keep returns the pools or jobs that pass a test: its argument if all do. It does not change that.
+func keep[T any](all []T, passes func(T) bool) []T {
+	if !slices.ContainsFunc(all, func(x T) bool { return !passes(x) }) {
+		return all
 	}
-	return slices.DeleteFunc(slices.Clone(pools), func(p *pool) bool { return !passes(p) })
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !passes(x) })
 }
 
 // partsFor lists the parts with a host that could run a job, or a part of one that may span

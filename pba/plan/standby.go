@@ -212,14 +212,10 @@ func (b *books) yieldStandbys() {
 // standbysOf returns the standby jobs with a slot that a waiting job of their project may have.
 func (b *books) standbysOf(j *job) []*job {
 	suits := b.suitable(j)
-	return keepJobs(b.standbys, func(k *job) bool {
+	return keep(b.standbys, func(k *job) bool {
 		return k.pool != nil && k.Project == j.Project && k.State == backends.Running &&
 			slices.ContainsFunc(suits, func(h *host) bool { return h.Name == standbyHost(k) })
 	})
-}
-
-func keepJobs(jobs []*job, passes func(*job) bool) []*job {
-	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return !passes(j) })
 }
 
 // dueStandby reports whether a slot may be preempted for a standby job that waits.
@@ -276,7 +272,7 @@ func (c *candidate) slots() int {
 
 // starved lists the jobs of pools that are due, and that were given no slots in this plan.
 func (s *serving) starved() []*job {
-	return keepJobs(s.waiting.jobs, func(j *job) bool {
+	return keep(s.waiting.jobs, func(j *job) bool {
 		return !j.standby && j.pba() && j.nominated == nil && !j.trying && (j.reclaim == nil || !j.reclaim.Phase.Open()) && s.due(j)
 	})
 }

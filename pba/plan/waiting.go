@@ -38,32 +38,26 @@ func (s *serving) beneficiaries() []*job {
 	type turn struct {
 		clock    time.Duration
 		position int // in the queue
+		last     int // 1: a standby job, which comes after all others
 	}
 	var turns []turn
 	for i, j := range s.waiting.jobs {
 		if s.due(j) || s.dueSoon(j) {
-			turns = append(turns, turn{j.mem.Clock, i})
+			t := turn{clock: j.mem.Clock, position: i}
+			if j.standby {
+				t.last = 1
+			}
+			turns = append(turns, t)
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		if standby := s.waiting.jobs[a.position].standby; standby != s.waiting.jobs[b.position].standby {
-			return trueLast(standby) // standby jobs come after all others
-		}
-		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
+		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
 	})
 	due := make([]*job, len(turns))
 	for i, t := range turns {
 		due[i] = s.waiting.jobs[t.position]
 	}
 	return due
-}
-
-// trueLast orders what differs in a flag, that of the first one being given.
-func trueLast(first bool) int {
-	if first {
-		return 1
-	}
-	return -1
 }
 
 // beforeInQueue orders jobs as the queue will: by computed priority, then FIFO.
