@@ -83,6 +83,24 @@ type Placement struct {
 	Slots int    `json:"slots"`
 }
 
+// SlotsOn returns the slots of placements on a host.
+func SlotsOn(at []Placement, host string) int {
+	n := 0
+	for _, p := range at {
+		if p.Host == host {
+			n += p.Slots
+		}
+	}
+	return n
+}
+
+// ShareHost reports whether a host is among both placements.
+func ShareHost(a, b []Placement) bool {
+	return slices.ContainsFunc(a, func(p Placement) bool {
+		return slices.ContainsFunc(b, func(q Placement) bool { return p.Host == q.Host })
+	})
+}
+
 // Job is what a queue shows of one job. Array elements are jobs of their own. Times are
 // the queue's clock; a zero time means "not yet" or "none".
 type Job struct {

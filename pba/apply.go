@@ -171,12 +171,15 @@ var errNeedless = errors.New("its beneficiary does not wait any more")
 // checkVictim reads a victim right before the act (R18): it must still be in the
 // run that is meant, of the same user and project, and no PBA job by now. And its
 // beneficiary: no job is preempted for one that the queue can't start there (R32), nor for one that has
-// started meanwhile, unless others need its slots: see plan.Needless, and neededElsewhere.
+// started meanwhile, unless others need its slots: see plan.Surroundings.
 func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
-	reclaims := a.plan.Memory.Reclaims
-	beside := plan.Beside(act.Job, act.Reclaim, reclaims, a.farm)
+	was := jobOf(a.farm, act.Job)
+	if was == nil {
+		return fmt.Errorf("%w: it was not in the plan's snapshot", errGone)
+	}
+	around := plan.Around(was, act.Reclaim, a.plan.Memory.Reclaims, a.farm)
 	ids := []backends.ID{act.Job, act.For}
-	for _, id := range beside {
+	for _, id := range around.IDs {
 		if id != act.Job && id != act.For {
 			ids = append(ids, id)
 		}
@@ -194,7 +197,7 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 		return fmt.Errorf("%w: the queue does not know it any more", errGone)
 	}
 	a.names.resolve(jobs)
-	if err := sameRun(victim, jobOf(a.farm, act.Job), act.Started); err != nil {
+	if err := sameRun(victim, was, act.Started); err != nil {
 		return err
 	}
 	switch {
@@ -202,14 +205,10 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 		return errNeedless
 	case a.e.Backend.Abilities().Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
 		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, beneficiary.Reason)
-	case len(beside) > 0 && plan.Needless(act.Job, reclaims, a.farm, now, a.later(act)):
+	case around.Needless(now, a.later(act)):
 		return errSupplied
-	case waits(beneficiary):
+	case waits(beneficiary), beneficiary.State == backends.Running && around.Unserved(act.Reclaim, now):
 		return nil
-	case beneficiary.State == backends.Running:
-		if needed, err := a.neededElsewhere(ctx, act); err != nil || needed {
-			return err
-		}
 	}
 	return errNeedless
 }
@@ -219,65 +218,26 @@ var errSupplied = errors.New("enough slots came free there meanwhile")
 
 // later returns whether a job is to be preempted by an act after this one.
 func (a *applier) later(act *plan.Action) func(backends.ID) bool {
-	all := map[backends.ID]bool{}
-	for i := range a.plan.Actions {
-		switch x := &a.plan.Actions[i]; {
-		case x == act:
-			clear(all)
-		case preempts(x.Verb) && a.skipReason(x) == "":
-			all[x.Job] = true
+	return func(id backends.ID) bool {
+		after := false
+		for i := range a.plan.Actions {
+			x := &a.plan.Actions[i]
+			if after && x.Job == id && preempts(x.Verb) && a.skipReason(x) == "" {
+				return true
+			}
+			after = after || x == act
 		}
+		return false
 	}
-	return func(id backends.ID) bool { return all[id] }
 }
 
 func waits(j *backends.Job) bool {
 	return j.State == backends.Pending || j.State == backends.Suspended
 }
 
-// neededElsewhere reports whether a beneficiary that does not wait any more runs in what another
-// reclaim freed on the victim's hosts: then that one's beneficiary, which waits though all
-// of its victims are gone, needs what this act frees.
-func (a *applier) neededElsewhere(ctx context.Context, act *plan.Action) (bool, error) {
-	reclaims := a.plan.Memory.Reclaims
-	mine := slices.IndexFunc(reclaims, func(r plan.Reclaim) bool { return r.ID == act.Reclaim })
-	victim := jobOf(a.farm, act.Job)
-	for i := range reclaims {
-		r := &reclaims[i]
-		if i == mine || mine < 0 || !r.Phase.Open() || !shareHost(r.Hosts, victim.Hosts) {
-			continue
-		}
-		ids := []backends.ID{r.Beneficiary}
-		for k := range r.Victims {
-			ids = append(ids, r.Victims[k].ID)
-		}
-		jobs, err := a.e.Backend.Jobs(ctx, ids)
-		if err != nil {
-			return false, err
-		}
-		gone := !slices.ContainsFunc(r.Victims, func(v plan.Victim) bool {
-			return slices.ContainsFunc(jobs, func(j backends.Job) bool {
-				return j.ID == v.ID && j.State == backends.Running && j.Started.Equal(v.Started)
-			})
-		})
-		if gone && len(jobs) > 0 && jobs[0].ID == r.Beneficiary && waits(&jobs[0]) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-func shareHost(a, b []backends.Placement) bool {
-	return slices.ContainsFunc(a, func(p backends.Placement) bool {
-		return slices.ContainsFunc(b, func(q backends.Placement) bool { return p.Host == q.Host })
-	})
-}
-
 // sameRun compares a victim with what the plan saw.
 func sameRun(is, was *backends.Job, started time.Time) error {
 	switch {
-	case was == nil:
-		return fmt.Errorf("%w: it was not in the plan's snapshot", errGone)
 	case is.State != backends.Running:
 		return fmt.Errorf("%w: it is %v", errGone, is.State)
 	case !started.IsZero() && !is.Started.Equal(started):

@@ -421,15 +421,7 @@ func (f *farm) countBeyond() map[account]int {
 	return over
 }
 
-func slotsOn(j *job, name string) int {
-	n := 0
-	for _, p := range j.Hosts {
-		if p.Host == name {
-			n += p.Slots
-		}
-	}
-	return n
-}
+func slotsOn(j *job, name string) int { return backends.SlotsOn(j.Hosts, name) }
 
 // clock counts the time that PBA jobs waited (R14): from the first cycle that saw
 // them so, and not through times without cycles.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -9,120 +10,125 @@ import (
 // mostBeside bounds the jobs that are read again before a victim's act.
 const mostBeside = 500
 
-// Beside returns the jobs that say whether a victim's slots are still needed (see Needless): those that
-// ran on its hosts, and the victims and beneficiaries of open reclaims there. It returns none
-// where no other reclaim but its own is open there, or where these are too many to be read.
-func Beside(victim backends.ID, own int64, reclaims []Reclaim, farm *backends.Snapshot) []backends.ID {
-	hosts := hostsOf(victim, farm)
+// Surroundings are what says whether a victim's slots are still needed right before its act (R18):
+// the open reclaims on its hosts, and the jobs that ran there.
+type Surroundings struct {
+	IDs []backends.ID // to be read again
+
+	victim   *backends.Job
+	reclaims []*Reclaim                    // those open on its hosts
+	ran      map[backends.ID]*backends.Job // as the plan saw them
+	counts   bool                          // another reclaim than the victim's own is open there, and all jobs that ran there are in IDs
+}
+
+// Around returns the surroundings of a victim. Where only its own reclaim is open there, no jobs
+// need be read again; else the reclaims' victims and beneficiaries, and the jobs that ran there
+// if these are not too many.
+func Around(victim *backends.Job, own int64, reclaims []Reclaim, farm *backends.Snapshot) *Surroundings {
+	s := &Surroundings{victim: victim, ran: map[backends.ID]*backends.Job{}}
 	ids := map[backends.ID]bool{}
-	shared := false
 	for i := range reclaims {
 		r := &reclaims[i]
-		if !r.Phase.Open() || !slices.ContainsFunc(r.Hosts, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) }) {
+		if !r.Phase.Open() || !backends.ShareHost(r.Hosts, victim.Hosts) {
 			continue
 		}
-		shared = shared || r.ID != own
+		s.reclaims, s.counts = append(s.reclaims, r), s.counts || r.ID != own
 		ids[r.Beneficiary] = true
 		for k := range r.Victims {
 			ids[r.Victims[k].ID] = true
 		}
 	}
-	if !shared {
-		return nil
+	if !s.counts {
+		return s
 	}
 	for i := range farm.Jobs {
-		if j := &farm.Jobs[i]; j.State == backends.Running && slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) }) {
-			ids[j.ID] = true
+		if j := &farm.Jobs[i]; j.State == backends.Running && backends.ShareHost(j.Hosts, victim.Hosts) {
+			s.ran[j.ID] = j
 		}
 	}
-	all := make([]backends.ID, 0, len(ids))
-	for id := range ids {
-		all = append(all, id)
+	beside := maps.Clone(ids)
+	for id := range s.ran {
+		beside[id] = true
 	}
-	if len(all) > mostBeside {
-		return nil
+	if s.counts = len(beside) <= mostBeside; s.counts {
+		ids = beside
 	}
-	slices.SortFunc(all, backends.ID.Compare)
-	return all
+	s.IDs = slices.SortedFunc(maps.Keys(ids), backends.ID.Compare)
+	return s
 }
 
-// Needless reports whether a victim need not be preempted any more (R18): on each of its hosts, the
+// Needless reports whether the victim need not be preempted any more (R18): on each of its hosts, the
 // beneficiaries of open reclaims that still wait need no more slots than those that were free for
 // them or came free since the plan was made, less what beneficiaries that started took, and those
 // of the plan's victims that are still to come. A queue may start a beneficiary in slots that
 // another one's victims left, and needs a moment to start one in what is free. now are the jobs
-// of Beside as they are. It reports false where a beneficiary needs more than slots.
-func Needless(victim backends.ID, reclaims []Reclaim, farm *backends.Snapshot, now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
-	was := map[backends.ID]*backends.Job{}
-	for i := range farm.Jobs {
-		was[farm.Jobs[i].ID] = &farm.Jobs[i]
+// of IDs as they are; later reports whether a victim's act is still to come. It reports false where
+// a beneficiary needs more than slots.
+func (s *Surroundings) Needless(now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
+	if !s.counts {
+		return false
 	}
+	return !slices.ContainsFunc(s.victim.Hosts, func(p backends.Placement) bool { return s.needsOn(p.Host, now, later) })
+}
+
+// needsOn reports whether slots of a host are needed; see Needless.
+func (s *Surroundings) needsOn(host string, now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
 	runs := func(id backends.ID) bool { // on, in the run that the plan saw
 		j := now[id]
-		return j != nil && j.State == backends.Running && !j.Ending && j.Started.Equal(was[id].Started)
+		return j != nil && j.State == backends.Running && !j.Ending && j.Started.Equal(s.ran[id].Started)
 	}
-	for _, host := range hostsOf(victim, farm) {
-		free, demand, supply := 0, 0, 0
-		served := map[backends.ID]bool{} // victims of open reclaims there
-		for i := range reclaims {
-			r := &reclaims[i]
-			on := slotsAt(r.Hosts, host)
-			if !r.Phase.Open() || on == 0 {
+	free, demand, supply := 0, 0, 0
+	served := map[backends.ID]bool{} // victims of the reclaims there
+	for _, r := range s.reclaims {
+		on := backends.SlotsOn(r.Hosts, host)
+		if on == 0 {
+			continue
+		}
+		b := now[r.Beneficiary]
+		waits := lacksSlots(b)
+		switch {
+		case waits && (b.Exclusive || b.Memory > 0 || len(b.Needs) > 0):
+			return true
+		case waits:
+			demand += on
+		case b != nil && b.State == backends.Running:
+			supply -= backends.SlotsOn(b.Hosts, host)
+		}
+		free += on
+		for k := range r.Victims {
+			id := r.Victims[k].ID
+			v := s.ran[id]
+			if v == nil || served[id] {
 				continue
 			}
-			b := now[r.Beneficiary]
-			waits := b != nil && (b.State == backends.Pending || b.State == backends.Suspended)
-			switch {
-			case waits && (b.Exclusive || b.Memory > 0 || len(b.Needs) > 0):
-				return false
-			case waits:
-				demand += on
-			case b != nil && b.State == backends.Running:
-				supply -= slotsAt(b.Hosts, host)
+			served[id] = true
+			free -= backends.SlotsOn(v.Hosts, host)
+			if !runs(id) || waits && id != s.victim.ID && later(id) {
+				supply += backends.SlotsOn(v.Hosts, host)
 			}
-			free += on
-			for k := range r.Victims {
-				id := r.Victims[k].ID
-				v := was[id]
-				if v == nil || v.State != backends.Running || served[id] {
-					continue
-				}
-				served[id] = true
-				free -= slotsAt(v.Hosts, host)
-				if !runs(id) || waits && id != victim && later(id) {
-					supply += slotsAt(v.Hosts, host)
-				}
-			}
-		}
-		for id, j := range was {
-			if j.State == backends.Running && !j.Ending && !served[id] && !runs(id) {
-				supply += slotsAt(j.Hosts, host)
-			}
-		}
-		if demand > max(free, 0)+supply {
-			return false
 		}
 	}
-	return true
+	for id, j := range s.ran {
+		if !j.Ending && !served[id] && !runs(id) {
+			supply += backends.SlotsOn(j.Hosts, host)
+		}
+	}
+	return demand > max(free, 0)+supply
 }
 
-func hostsOf(id backends.ID, farm *backends.Snapshot) (hosts []string) {
-	for i := range farm.Jobs {
-		if farm.Jobs[i].ID == id {
-			for _, p := range farm.Jobs[i].Hosts {
-				hosts = append(hosts, p.Host)
-			}
-		}
-	}
-	return hosts
+// Unserved reports whether a beneficiary waits though all victims of its reclaim are gone: another
+// one runs in what they left, and that one's victims are needed for it.
+func (s *Surroundings) Unserved(own int64, now map[backends.ID]*backends.Job) bool {
+	return slices.ContainsFunc(s.reclaims, func(r *Reclaim) bool {
+		return r.ID != own && lacksSlots(now[r.Beneficiary]) &&
+			!slices.ContainsFunc(r.Victims, func(v Victim) bool {
+				j := now[v.ID]
+				return j != nil && j.State == backends.Running && j.Started.Equal(v.Started)
+			})
+	})
 }
 
-func slotsAt(at []backends.Placement, host string) int {
-	n := 0
-	for _, p := range at {
-		if p.Host == host {
-			n += p.Slots
-		}
-	}
-	return n
+// lacksSlots reports whether a beneficiary still waits for slots; nil: it has gone.
+func lacksSlots(b *backends.Job) bool {
+	return b != nil && (b.State == backends.Pending || b.State == backends.Suspended)
 }

@@ -59,20 +59,21 @@ func TestNeedless(t *testing.T) { // R18
 			if c.waiting {
 				victim, own, later = id(2), 2, func(backends.ID) bool { return false }
 			}
-			beside := Beside(victim, own, reclaims, farm)
-			if want := []backends.ID{id(1), id(2), id(3), id(11), id(12)}; !slices.Equal(beside, want) {
-				t.Errorf("beside it are %v, want %v", beside, want)
+			k := slices.IndexFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == victim })
+			around := Around(&farm.Jobs[k], own, reclaims, farm)
+			if want := []backends.ID{id(1), id(2), id(3), id(11), id(12)}; !slices.Equal(around.IDs, want) {
+				t.Errorf("beside it are %v, want %v", around.IDs, want)
 			}
 			now := map[backends.ID]*backends.Job{}
 			for _, j := range farm.Jobs {
 				now[j.ID] = &j
 			}
 			c.change(now)
-			if got := Needless(victim, reclaims, farm, now, later); got != c.want {
+			if got := around.Needless(now, later); got != c.want {
 				t.Errorf("needless: %v, want %v", got, c.want)
 			}
-			if all := Beside(victim, own, reclaims[own-1:own], farm); all != nil {
-				t.Errorf("%v are read though no other reclaim is open there", all)
+			if alone := Around(&farm.Jobs[k], own, reclaims[own-1:own], farm); alone.IDs != nil || alone.Needless(now, later) {
+				t.Errorf("%v are read though no other reclaim is open there", alone.IDs)
 			}
 		})
 	}

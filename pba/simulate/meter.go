@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -216,16 +215,10 @@ func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends
 // serve notes that a beneficiary starts.
 func (m *meter) serve(id backends.ID, hosts []backends.Placement) {
 	for _, r := range m.reclaims {
-		if r.beneficiary == id && overlap(r.hosts, hosts) {
+		if r.beneficiary == id && backends.ShareHost(r.hosts, hosts) {
 			r.served = true
 		}
 	}
-}
-
-func overlap(a, b []backends.Placement) bool {
-	return slices.ContainsFunc(a, func(p backends.Placement) bool {
-		return slices.ContainsFunc(b, func(q backends.Placement) bool { return p.Host == q.Host })
-	})
 }
 
 // starve counts the time up to now in which a job of a pool waited beyond the

@@ -560,26 +560,16 @@ func (d *driver) lacked(r *plan.Reclaim) int {
 			if b := d.meter.jobs[earlier.Beneficiary]; b == nil || b.state == backends.Running {
 				continue
 			}
-			free -= slotsOn(earlier.Hosts, p.Host)
+			free -= backends.SlotsOn(earlier.Hosts, p.Host)
 			for _, v := range earlier.Victims {
 				if j := d.meter.jobs[v.ID]; j != nil && j.state == backends.Running && j.killed {
-					free += slotsOn(j.hosts, p.Host)
+					free += backends.SlotsOn(j.hosts, p.Host)
 				}
 			}
 		}
 		lacked += min(p.Slots, max(0, p.Slots-free))
 	}
 	return lacked
-}
-
-func slotsOn(hosts []backends.Placement, name string) int {
-	n := 0
-	for _, p := range hosts {
-		if p.Host == name {
-			n += p.Slots
-		}
-	}
-	return n
 }
 
 func (d *driver) free(host string) int {
