@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allotment-hpc/allotment/backends"
 	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/flock"
@@ -248,7 +250,11 @@ func TestDaemonEndsWithoutStateAndSocket(t *testing.T) {
 	o.Ready = func() { close(ready) }
 	go func() { ended <- Run(context.Background(), o) }()
 	<-ready
-	if err := os.RemoveAll(dir); err != nil {
+	err := os.RemoveAll(dir)
+	for errors.Is(err, unix.ENOTEMPTY) { // the daemon made a file there meanwhile
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, dir, nil)
