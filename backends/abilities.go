@@ -40,6 +40,10 @@ type ForEngine struct {
 	// preempted for a pinned job before the queue has considered it there (R32).
 	Considers bool
 
+	// SavesBySignal and SavesByCommand: Requeue heeds Act.Save with a Signal, with a
+	// Command.
+	SavesBySignal, SavesByCommand bool
+
 	// Pin binds pending jobs to hosts. nil: a beneficiary starts where the queue lets
 	// it, and there are no dummy jobs.
 	Pin func(ctx context.Context, pins []Pin) Errors

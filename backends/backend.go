@@ -149,6 +149,7 @@ type Act struct {
 	Started time.Time     // the run that is meant; zero: whichever
 	Until   time.Time     // requeued: it does not start before; suspended: not resumed by the queue before. Zero: no such limit
 	Grace   time.Duration // between a SIGTERM and the end of a requeued job's run
+	Save    Checkpoint    // of a requeue, instead of Grace, where the queue can ask the job in this way (see ForEngine.SavesBySignal): see Backend.Requeue
 	Mark    string        // kept in Job.Mark until the next one
 	Notice  string        // one line for the job's record and output, where the backend can
 }
@@ -225,6 +226,13 @@ type Backend interface {
 	Kill(ctx context.Context, ids []ID) Errors
 	// Requeue puts running jobs back into the queue: same ID, same place,
 	// Requeues + 1. It returns when that is certain, not when the run has ended.
+	//
+	// With Act.Save the job is asked to save itself and has Save.Wait for it (R33). A run
+	// that ends with ExitSaved then, or whose Save.Command ended with 0, is requeued with
+	// its Job.FailedSaves at 0, and the next run has RestartedVariable in its environment.
+	// One that ends with 0 after a signal is Done and stays so. Any other end, and a run
+	// that takes longer and is killed, is requeued with Job.FailedSaves + 1. The intent is on
+	// disk before the job is asked, so that the job comes back even if the engine ends then.
 	Requeue(ctx context.Context, acts []Act) Errors
 	// Suspend stops running jobs. Doing it twice is ErrWrongState.
 	Suspend(ctx context.Context, acts []Act) Errors

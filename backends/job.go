@@ -126,17 +126,18 @@ type Job struct {
 	PinEnds  time.Time // the queue takes the pin back then; zero: it does not
 	Keeps    []string  // of a pending job: hosts where the queue by itself keeps what is free for it from jobs that rank below it
 
-	Submitted time.Time
-	Started   time.Time // of this run; a resumed job: of its resume
-	Ended     time.Time
-	RunLimit  time.Duration // wall time that a run may take; 0: no limit
-	RanFor    time.Duration // run time that would be lost now: of this run up to its last suspension or resume
-	BeginTime time.Time     // its owner's; it does not start before
-	HeldUntil time.Time     // the engine's hold: it does not start, or is not resumed, before
-	Requeues  int           // how often the queue requeued it, by any user's request
-	Mark      string        // the engine's mark from its last Requeue or Suspend (see Act)
-	DummyFor  ID            // of a dummy job: the job that it holds a slot for, of a standby job its own, or its array's; zero: it is none (see Dummy)
-	ExitCode  int           // of an ended job; 128 + signal for a killed one
+	Submitted   time.Time
+	Started     time.Time // of this run; a resumed job: of its resume
+	Ended       time.Time
+	RunLimit    time.Duration // wall time that a run may take; 0: no limit
+	RanFor      time.Duration // run time that would be lost now: of this run up to its last suspension or resume
+	BeginTime   time.Time     // its owner's; it does not start before
+	HeldUntil   time.Time     // the engine's hold: it does not start, or is not resumed, before
+	Requeues    int           // how often the queue requeued it, by any user's request
+	FailedSaves int           // how many of its checkpoints on demand failed in a row (R33)
+	Mark        string        // the engine's mark from its last Requeue or Suspend (see Act)
+	DummyFor    ID            // of a dummy job: the job that it holds a slot for, of a standby job its own, or its array's; zero: it is none (see Dummy)
+	ExitCode    int           // of an ended job; 128 + signal for a killed one
 
 	// Where it may run and what it needs there (R32).
 	Unserved   string    // what of its request the backend does not understand, for people; "": all is understood. No job is preempted for such a job

@@ -29,6 +29,8 @@ type Tag struct {
 	// Begin is the begin time that its owner gave a job that the filter holds (UNIX seconds;
 	// 0: none).
 	Begin int64
+	// Checkpoint is how the job saves its work (R33).
+	Checkpoint Checkpoint
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
@@ -69,6 +71,9 @@ func (t Tag) String() string {
 	}
 	if t.Begin > 0 {
 		field("begin", strconv.FormatInt(t.Begin, 10))
+	}
+	if t.Checkpoint != (Checkpoint{}) {
+		field("checkpoint", t.Checkpoint.String())
 	}
 	return b.String()
 }
@@ -117,6 +122,10 @@ func ParseTag(description string) (Tag, string, error) {
 			t.Fixed = value == "1"
 		case "begin":
 			if t.Begin, err = strconv.ParseInt(value, 10, 64); err != nil || t.Begin < 0 {
+				return Tag{}, description, errTag
+			}
+		case "checkpoint":
+			if t.Checkpoint, err = ParseCheckpoint(value); err != nil {
 				return Tag{}, description, errTag
 			}
 		}

@@ -3,6 +3,7 @@ package backends
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -14,6 +15,13 @@ func TestTagRoundTrip(t *testing.T) {
 			Preempt: Mode(rapid.IntRange(0, 1).Draw(t, "preempt")), Memory: rapid.Int64Min(0).Draw(t, "memory"),
 			Step: rapid.String().Draw(t, "step"), Queue: rapid.String().Draw(t, "queue"), Low: rapid.Bool().Draw(t, "low"), NoRequeue: rapid.Bool().Draw(t, "norequeue"),
 		}
+		if rapid.Bool().Draw(t, "saves") {
+			want.Checkpoint = Checkpoint{
+				Command: "/" + strings.Map(printable, rapid.StringN(0, 100, 400).Draw(t, "command")),
+				Wait:    time.Duration(rapid.IntRange(1, 3600).Draw(t, "wait")) * time.Second,
+				Every:   time.Duration(rapid.IntRange(0, 3600).Draw(t, "every")) * time.Second,
+			}
+		}
 		text := rapid.String().Draw(t, "text")
 		written := want.String() + " " + text
 		got, rest, err := ParseTag(written)
@@ -24,6 +32,13 @@ func TestTagRoundTrip(t *testing.T) {
 			t.Errorf("%q can't stand in every queue's files", want.String())
 		}
 	})
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		return '.'
+	}
+	return r
 }
 
 // R5: an edited tag gives an error and the user's whole text, or another tag;
@@ -42,6 +57,7 @@ func TestParseTag(t *testing.T) {
 		"allotment:1;preempt=suspend; x":     {tag: Tag{Preempt: PreemptSuspend}, rest: "x"},
 		"allotment:1;preempt=kill;":          {},
 		"allotment:1;later=1;low=1;":         {tag: Tag{Low: true}},
+		"allotment:1;checkpoint=x; x":        {rest: "allotment:1;checkpoint=x; x", bad: true},
 		"allotment:1;mem=-1; x":              {rest: "allotment:1;mem=-1; x", bad: true},
 		"allotment:1;mem=1e9;":               {rest: "allotment:1;mem=1e9;", bad: true},
 		"allotment:1;queue;":                 {rest: "allotment:1;queue;", bad: true},

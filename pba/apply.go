@@ -364,7 +364,7 @@ func vacant(farm *backends.Snapshot, slots []backends.Placement) bool {
 }
 
 func preemptAct(x *plan.Action) backends.Act {
-	return backends.Act{ID: x.Job, Started: x.Started, Until: x.Until, Grace: x.Grace, Mark: x.Mark, Notice: x.Notice}
+	return backends.Act{ID: x.Job, Started: x.Started, Until: x.Until, Grace: x.Grace, Save: x.Save, Mark: x.Mark, Notice: x.Notice}
 }
 
 func each[T any](actions []plan.Action, f func(*plan.Action) T) []T {

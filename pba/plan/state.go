@@ -247,8 +247,9 @@ type Action struct {
 	Until    time.Time
 	Started  time.Time // the run that is meant
 	Mark     string
-	Grace    time.Duration // of a Requeue
-	Limit    time.Duration // run limit, of a Place
+	Grace    time.Duration       // of a Requeue
+	Save     backends.Checkpoint // of a Requeue
+	Limit    time.Duration       // run limit, of a Place
 	Notice   string
 	Reason   string
 }
