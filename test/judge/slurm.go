@@ -114,20 +114,25 @@ func exactEnd(run *Run, logged []time.Time) time.Time {
 	return run.To
 }
 
-// readRun reads a line of sacct. A job that has not started has no run.
+// readRun reads a line of sacct. A job that has not started has no run. slurmdbd may lose the
+// start of a requeued run that it has the end and the hosts of (22.05): From is its end then,
+// which orders the job's runs as well, until the log's start takes its place.
 func readRun(line string) (run Run, started bool, err error) {
 	f := strings.Split(line, "|")
 	if len(f) != strings.Count(SacctFields, ",")+1 {
 		return run, false, fmt.Errorf("sacct: %q", line)
 	}
 	run = Run{Job: f[0], Account: f[1], Requeued: f[2] == "REQUEUED"}
-	from, err := strconv.ParseInt(f[3], 10, 64)
-	if err != nil { // Unknown, or None
-		return run, false, nil
-	}
-	run.From = time.Unix(from, 0)
 	if to, err := strconv.ParseInt(f[4], 10, 64); err == nil {
 		run.To = time.Unix(to, 0)
+	}
+	switch from, err := strconv.ParseInt(f[3], 10, 64); {
+	case err == nil:
+		run.From = time.Unix(from, 0)
+	case run.Requeued && !run.To.IsZero():
+		run.From = run.To
+	default: // Unknown, or None
+		return run, false, nil
 	}
 	if run.Hosts, err = hostsOf(f[5]); err != nil {
 		return run, false, err

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,9 @@ func TestReadRecords(t *testing.T) {
 		if _, err := ReadRecords(sacctText, stampLog(wrong)); err == nil {
 			t.Errorf("records that contradict each other are read: %s", wrong)
 		}
+	}
+	if again, err := ReadRecords(strings.Replace(sacctText, "|1000|1010|", "|None|1010|", 1), stampLog(logText)); err != nil || !reflect.DeepEqual(again, r) {
+		t.Errorf("without a start of sacct's: %v, %+v", err, again)
 	}
 	if _, err := ReadRecords("1|x|RUNNING|1000\n", ""); err == nil {
 		t.Error("a short line is read")
