@@ -702,7 +702,7 @@ local function forbidden(job, record)
       if (number(job.begin_time) or 0) ~= 0 then
          return "pba holds the job for a while: it sets its begin time"
       end
-      if job.req_nodes ~= nil then
+      if job.req_nodes ~= nil or job.exc_nodes ~= nil then
          return "pba has pinned the job: it sets its nodes"
       end
    end

@@ -62,8 +62,11 @@ func (j *listedJob) update(changes ...string) string {
 	return "update JobId=" + name(j.ID) + " " + strings.Join(changes, " ")
 }
 
-// write puts updates of jobs to scontrol, and those that hold spaces to one of its
-// own each.
+// longestOnLine bounds the parts of an update on a line that scontrol reads, of 4 kB.
+const longestOnLine = 1000
+
+// write puts updates of jobs to scontrol, and those that hold spaces or long parts to one of
+// its own each.
 func (c *Client) write(ctx context.Context, b batch, changes func(*item) []string) {
 	spaced := map[*item][]string{}
 	c.sendBatch(ctx, b, func(it *item) string {
@@ -71,7 +74,7 @@ func (c *Client) write(ctx context.Context, b batch, changes func(*item) []strin
 		if len(all) == 0 {
 			return ""
 		}
-		if slices.ContainsFunc(all, func(s string) bool { return strings.ContainsAny(s, " \t\n\"'") }) {
+		if slices.ContainsFunc(all, func(s string) bool { return len(s) > longestOnLine || strings.ContainsAny(s, " \t\n\"'") }) {
 			spaced[it] = all
 			return ""
 		}
@@ -357,13 +360,19 @@ func (c *Client) rankAny(ctx context.Context, rankings []backends.PriorityChange
 	return b.Errors()
 }
 
-// pin binds jobs to hosts: all of them, as Slurm has it.
+// pin binds jobs to hosts by excluding all others. ReqNodeList won't do: on a job that
+// has started since it was read, Slurm takes it as a wish to shrink, and takes its other
+// nodes away (22.05 and 24.11; even if it refuses another part of the same update). A change of
+// what is excluded it refuses then.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	p, b := c.newBatch(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
 	b.Each(func(it *item) error {
 		hosts := pins[it.Index].Hosts
 		if slices.ContainsFunc(hosts, func(h string) bool { return p.slots[h] == 0 }) {
 			return fmt.Errorf("job %v: pin to %s: no such host", it.ID, strings.Join(hosts, " "))
+		}
+		if len(formatHosts(hosts)) > longestPin {
+			return fmt.Errorf("job %v: pin to %d hosts: their names are longer than its record may be", it.ID, len(hosts))
 		}
 		return nil
 	})
@@ -380,21 +389,36 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		return nil
 	})
 	c.write(ctx, b, func(it *item) []string {
-		r := &it.Job.record
-		if !r.pinned || len(it.Job.Pinned) == 0 {
-			r.asked = it.Job.Asked
+		r, excluded := &it.Job.record, it.Job.excluded
+		r.pin, r.out, r.excluded = pins[it.Index].Hosts, nil, 0
+		if len(r.pin) > 0 {
+			r.out = excluded
+			excluded = p.othersThan(r.pin, excluded)
+			r.excluded = len(excluded)
 		}
-		hosts := pins[it.Index].Hosts
-		if r.pinned = len(hosts) > 0; !r.pinned {
-			hosts, r.asked = r.asked, nil
-		}
-		changes := []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.recordChange()}
-		if own, fixed := withoutFixed(it.Job.licences); fixed && r.pinned {
+		changes := []string{"ExcNodeList=" + formatHosts(excluded), it.Job.recordChange()}
+		if own, fixed := withoutFixed(it.Job.licences); fixed && len(r.pin) > 0 {
 			changes = append(changes, "Licenses="+own) // it has room in a pool by now
 		}
 		return changes
 	})
 	return b.Errors()
+}
+
+// longestPin bounds the list of hosts in a record: AdminComment has room for 2,000 characters.
+const longestPin = 800
+
+// othersThan returns the cluster's hosts without some, and hosts that are excluded anyway, by
+// name.
+func (p *snapshot) othersThan(hosts, excluded []string) []string {
+	others := slices.Clone(excluded)
+	for h := range p.slots {
+		if !slices.Contains(hosts, h) {
+			others = append(others, h)
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 // holdUntil sets begin times that are the engine's. The owner's own one comes back

@@ -27,7 +27,13 @@ func (j *listedJob) touched(at time.Time) bool {
 	if j.State == backends.Running {
 		return !j.Ending && at.Sub(j.Started)-j.used > slack // it was suspended for a while
 	}
-	return len(j.Asked) > 0 || j.eligible.After(at)
+	return len(j.record.pin) > 0 || j.eligible.After(at)
+}
+
+// pinHolds reports whether a job that excludes these hosts is pinned, and no other user has
+// changed that since.
+func (r *record) pinHolds(excluded []string) bool {
+	return len(r.pin) > 0 && len(excluded) == r.excluded && !slices.ContainsFunc(r.pin, func(h string) bool { return slices.Contains(excluded, h) })
 }
 
 // addDetail adds a job's details to it.
@@ -51,10 +57,8 @@ func (j *listedJob) addDetail(d detail, at time.Time) {
 	if !r.submitted.IsZero() {
 		j.Submitted = r.submitted
 	}
-	if r.pinned {
-		if j.Pinned = j.Asked; len(j.Pinned) > 0 {
-			j.Asked = slices.Clone(r.asked)
-		}
+	if r.pinHolds(d.excluded) {
+		j.Pinned, j.excluded = slices.Clone(r.pin), slices.Clone(r.out)
 	}
 	switch j.State {
 	case backends.Pending, backends.Held:

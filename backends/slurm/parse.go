@@ -66,6 +66,7 @@ const (
 	fNetwork
 	fBurstBuffer
 	fComment
+	fAdmin
 	fName
 	fieldCount
 )
@@ -80,7 +81,7 @@ var squeueFields = [fieldCount]string{
 	fMinCPUs: "MinCpus", fPerNode: "tres-per-node", fPerJob: "tres-per-job", fPerTaskTRES: "tres-per-task", fPerSocket: "tres-per-socket", fCPUsPerTRES: "cpus-per-tres",
 	fContiguous: "Contiguous", fSwitches: "ReqSwitch", fCoreSpec: "CoreSpec", fReservation: "Reservation", fTopology: "sct", fDisk: "MinTmpDisk",
 	fNetwork: "Network", fBurstBuffer: "BurstBuffer",
-	fComment: "Comment", fName: "Name",
+	fComment: "Comment", fAdmin: "admin_comment", fName: "Name",
 }
 
 // format is the -O of squeue or sinfo: fields that are parted by the nonce.
@@ -211,7 +212,7 @@ type listedJob struct {
 
 	// From its details, if they were asked for.
 	detailed      bool
-	record        record
+	record        record   // its pin is known without them
 	excluded      []string // hosts, by its owner
 	licences      string   // that it waits for or has, if it is detailed
 	before, after string   // what stands around the record in its AdminComment
@@ -258,6 +259,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	j.Submitted, j.eligible = at(fSubmit), at(fEligible)
 	j.RunLimit, j.used = span(fTimeLimit), span(fTimeUsed)
 	j.nodes, j.Asked = hosts(fNodeList), hosts(fReqNodes)
+	_, j.record, _ = splitComment(strings.TrimSuffix(absent(f[fAdmin]), " "))
 	j.Requeues = int(number(fRestarts))
 	j.Interactive = number(fBatch) == 0
 	j.NoRequeue = number(fRequeue) == 0 || j.Interactive

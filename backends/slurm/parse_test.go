@@ -97,7 +97,7 @@ func TestJobs(t *testing.T) {
 
 func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) name", " ")
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
 		f[fReqNodes] = ""
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")
@@ -256,7 +256,7 @@ func TestAnswers(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
-	r := record{mark: "r 3;=", run: 2, stop: true, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pinned: true, asked: []string{"n1", "n2"}, delayed: true, ranked: true, priority: 3020}
+	r := record{mark: "r 3;=", run: 2, stop: true, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pin: []string{"n1", "n2"}, out: []string{"m"}, excluded: 7, delayed: true, ranked: true, priority: 3020}
 	for _, around := range [][2]string{{"", ""}, {"allotment:1;step=x;", ""}, {"allotment:1;", " the site's own"}} {
 		text := r.comment(around[0], around[1])
 		if !strings.HasPrefix(text, backends.TagPrefix) {

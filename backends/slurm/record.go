@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +22,9 @@ type record struct {
 	submitted time.Time // Slurm counts a requeued job's anew
 	started   time.Time // the run that was requeued: while that leaves its hosts Slurm shows the present instead
 	resumed   time.Time // when its resume was asked for
-	asked     []string  // its owner's host list, while it is pinned
-	pinned    bool
+	pin       []string  // hosts that it is bound to, by excluding all others
+	out       []string  // hosts that its owner excludes, while it is pinned
+	excluded  int       // how many hosts it excludes, while it is pinned
 	delayed   bool      // requeued: Slurm's own delay is still to be taken off
 	rest      time.Time // requeued: it must not start before (see rest)
 	priority  backends.Priority
@@ -33,6 +33,9 @@ type record struct {
 
 // recordPrefix begins the record, wherever it stands.
 const recordPrefix = "engine:1;"
+
+// keyPin is the record's key of a pinned job. The submit filter knows it.
+const keyPin = "pin"
 
 // The keys of the record of a job that is the engine's own.
 const (
@@ -43,7 +46,7 @@ const (
 )
 
 func (r record) empty() bool {
-	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && !r.pinned && !r.delayed && !r.ranked
+	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && len(r.pin) == 0 && !r.delayed && !r.ranked
 }
 
 // field is one of a record's, as it stands in a job.
@@ -61,6 +64,13 @@ func (r *record) fields() []field {
 	flag := func(key string, on *bool) field {
 		return field{key, func() (string, bool) { return "1", *on }, func(value string) { *on = value == "1" }}
 	}
+	hosts := func(key string, list *[]string) field {
+		return field{key, func() (string, bool) { return formatHosts(*list), len(*list) > 0 }, func(value string) {
+			if read, err := parseHosts(value); err == nil {
+				*list = read
+			}
+		}}
+	}
 	return []field{
 		{"mark", func() (string, bool) { return r.mark, r.mark != "" }, func(value string) { r.mark = value }},
 		{"run", func() (string, bool) { return strconv.Itoa(r.run), r.run > 0 }, func(value string) {
@@ -75,8 +85,12 @@ func (r *record) fields() []field {
 		at("started", &r.started),
 		at("resumed", &r.resumed),
 		at("rest", &r.rest),
-		{"asked", func() (string, bool) { return strings.Join(r.asked, ","), r.pinned }, func(value string) {
-			r.pinned, r.asked = true, slices.DeleteFunc(strings.Split(value, ","), func(h string) bool { return h == "" })
+		hosts(keyPin, &r.pin),
+		hosts("out", &r.out),
+		{"excluded", func() (string, bool) { return strconv.Itoa(r.excluded), r.excluded > 0 }, func(value string) {
+			if n, err := strconv.Atoi(value); err == nil {
+				r.excluded = n
+			}
 		}},
 		flag("delayed", &r.delayed),
 		{keyRank, func() (string, bool) { return strconv.FormatInt(int64(r.priority), 10), r.ranked }, func(value string) {

@@ -468,8 +468,8 @@ func (j *listedJob) needsExclusions(known map[int64][]string) bool {
 }
 
 // parseExclusions reads what squeue prints of pending jobs: the number of the job or
-// array, and the hosts that its owner excluded. An array's elements may differ: none of them
-// runs on a host that one excludes.
+// array, and the hosts that it excludes. Elements of an array differ where one is pinned: its
+// owner excludes what all exclude.
 func parseExclusions(out []byte, nonce string) (map[int64][]string, error) {
 	lines, err := rows(out, nonce, 2)
 	if err != nil {
@@ -485,7 +485,9 @@ func parseExclusions(out []byte, nonce string) (map[int64][]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("squeue: %w", err)
 		}
-		hosts = append(hosts, all[id]...)
+		if before, ok := all[id]; ok {
+			hosts = slices.DeleteFunc(hosts, func(h string) bool { return !slices.Contains(before, h) })
+		}
 		slices.Sort(hosts)
 		all[id] = slices.Compact(hosts)
 	}

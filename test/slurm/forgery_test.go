@@ -313,10 +313,10 @@ func (f *forging) start(forged string) {
 func TestForgeryOfEngineHold(t *testing.T) {
 	s := newTestSite(t, "")
 	s.publish(s.policy())
-	for _, record := range []string{"allotment:1;engine:1;mark=r1;until=4000000000;", "allotment:1;step=x;engine:1;asked=node1;", "allotment:1; engine:1;delayed=1;"} {
+	for _, record := range []string{"allotment:1;engine:1;mark=r1;until=4000000000;", "allotment:1;step=x;engine:1;pin=node1;excluded=1;", "allotment:1; engine:1;delayed=1;"} {
 		id, _ := s.submit(&s.alice, nil, "--account=chipA")
-		s.root("scontrol", "update", "JobId="+id, "AdminComment="+record, "StartTime=now+1hour", "ReqNodeList=node1")
-		if wrong := s.denied(&s.alice, id, "StartTime=now", "StartTime=now+2hours", "EligibleTime=now", "ReqNodeList=", "ReqNodeList=node1", "AdminComment=", "AdminComment=x"); wrong != "" {
+		s.root("scontrol", "update", "JobId="+id, "AdminComment="+record, "StartTime=now+1hour", "ExcNodeList=node2")
+		if wrong := s.denied(&s.alice, id, "StartTime=now", "StartTime=now+2hours", "EligibleTime=now", "ReqNodeList=node1", "ExcNodeList=", "ExcNodeList=node1", "AdminComment=", "AdminComment=x"); wrong != "" {
 			t.Errorf("%s: %s", record, wrong)
 		}
 		before := s.stableFields(id)
@@ -326,7 +326,7 @@ func TestForgeryOfEngineHold(t *testing.T) {
 		if after := s.stableFields(id); after != before {
 			t.Errorf("%s: %s, was %s", record, after, before)
 		}
-		s.root("scontrol", "update", "JobId="+id, "AdminComment=allotment:1;", "ReqNodeList=")
+		s.root("scontrol", "update", "JobId="+id, "AdminComment=allotment:1;", "ExcNodeList=")
 		if d := s.as(&s.alice, nil, "scontrol", "update", "JobId="+id, "StartTime=now+2hours"); d.code != 0 {
 			t.Errorf("%s: without a record: %+v", record, d)
 		}
