@@ -315,7 +315,7 @@ func TestForgeryOfEngineHold(t *testing.T) {
 	s.publish(s.policy())
 	for _, record := range []string{"allotment:1;engine:1;mark=r1;until=4000000000;", "allotment:1;step=x;engine:1;pin=node1;excluded=1;", "allotment:1; engine:1;delayed=1;"} {
 		id, _ := s.submit(&s.alice, nil, "--account=chipA")
-		s.root("scontrol", "update", "JobId="+id, "AdminComment="+record, "StartTime=now+1hour", "ExcNodeList=node2")
+		s.root("scontrol", "update", "JobId="+id, "AdminComment="+record, "StartTime=now+1hour", "ExcNodeList=node1")
 		if wrong := s.denied(&s.alice, id, "StartTime=now", "StartTime=now+2hours", "EligibleTime=now", "ReqNodeList=node1", "ExcNodeList=", "ExcNodeList=node1", "AdminComment=", "AdminComment=x"); wrong != "" {
 			t.Errorf("%s: %s", record, wrong)
 		}
