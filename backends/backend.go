@@ -149,7 +149,7 @@ type Act struct {
 	Started time.Time     // the run that is meant; zero: whichever
 	Until   time.Time     // requeued: it does not start before; suspended: not resumed by the queue before. Zero: no such limit
 	Grace   time.Duration // between a SIGTERM and the end of a requeued job's run
-	Save    Checkpoint    // of a requeue, instead of Grace, where the queue can ask the job in this way (see ForEngine.SavesBySignal): see Backend.Requeue
+	Save    Checkpoint    `json:",omitzero"` // of a requeue, instead of Grace, where the queue can ask the job in this way (see ForEngine.SavesBySignal): see Backend.Requeue
 	Mark    string        // kept in Job.Mark until the next one
 	Notice  string        // one line for the job's record and output, where the backend can
 }

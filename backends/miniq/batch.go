@@ -16,7 +16,7 @@ import (
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
-			SuspendFrees: true, PinShares: true, PinEnds: true,
+			SuspendFrees: true, PinShares: true, PinEnds: true, SavesBySignal: true, SavesByCommand: true,
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
 			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies, Standbys: true,
 		},
@@ -164,7 +164,7 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 func escapeActs(acts []backends.Act) []backends.Act {
 	out := make([]backends.Act, len(acts))
 	for i, a := range acts {
-		a.Mark, a.Notice = backends.Escape(a.Mark), backends.Escape(a.Notice)
+		a.Mark, a.Notice, a.Save.Command = backends.Escape(a.Mark), backends.Escape(a.Notice), backends.Escape(a.Save.Command)
 		out[i] = a
 	}
 	return out

@@ -45,14 +45,16 @@ func (q *queue) nodePIDs() []int {
 	return pids
 }
 
-func (q *queue) killNodes() {
+func (q *queue) killNodes() { q.t.Helper(); q.signalNodes(syscall.SIGKILL) }
+
+func (q *queue) signalNodes(s syscall.Signal) {
 	q.t.Helper()
 	pids := q.nodePIDs()
 	if len(pids) == 0 {
 		q.t.Fatal("no node found")
 	}
 	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, s)
 	}
 }
 

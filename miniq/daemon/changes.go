@@ -127,7 +127,11 @@ func subjects(event manager.Event) (ids []backends.ID, what []actRecord, by mana
 	}
 	acts := func(list []backends.Act, event string) {
 		for _, a := range list {
-			add(a.ID, event, strings.TrimSpace(until(a.Until)+" "+a.Mark))
+			detail := until(a.Until) + " " + a.Mark
+			if event == "requeue" && a.Save.OnDemand() {
+				detail += " asked to save its work: " + a.Save.String()
+			}
+			add(a.ID, event, strings.TrimSpace(detail))
 		}
 	}
 	switch ev := event.(type) {

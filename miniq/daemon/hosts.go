@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
@@ -287,7 +289,7 @@ func (d *daemon) inputOf(h *host, l *link, r node.Report) input {
 	case node.Failed:
 		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text, Again: r.Again}, after: forget}
 	case node.Ended:
-		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text, Self: r.End.Self}, end: r.End, after: forget}
+		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text, Self: r.End.Self, Asked: r.End.Asked, Saved: r.End.Saved}, end: r.End, after: forget}
 	case node.Lost:
 		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
 	case node.Absent:
@@ -334,7 +336,7 @@ func (d *daemon) absent(id node.RunID) {
 				h.link.out.addForget(id)
 			}
 		}
-		d.enqueue(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
+		d.enqueue(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated, Unbegun: true}, after: forget})
 		return
 	}
 	d.orderRun(&r.StartRun)
@@ -447,8 +449,23 @@ func (d *daemon) sendWant(id backends.ID, run int, w keeper.Want) {
 	}
 }
 
-// killOf returns a kill that was decided earlier, with what is left of its grace.
+// killWant is what is wanted of a keeper that is to end a run, which is asked before to save
+// its work, if that is wanted.
+func killWant(grace time.Duration, save backends.Checkpoint) keeper.Want {
+	w := keeper.Want{Verb: keeper.Kill, Grace: grace, Text: save.Command}
+	if save.Signal != "" {
+		w.Signal = unix.SignalNum(save.Signal)
+	}
+	return w
+}
+
+// killOf returns a kill that was decided earlier, with what is left of its grace. A run that is
+// asked to save its work has all of it: it may not have been asked yet, and where it was, its
+// keeper knows by when it is to end.
 func (d *daemon) killOf(r *manager.Run) keeper.Want {
 	left := r.Grace - d.m.Now().Sub(r.KilledAt)
-	return keeper.Want{Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}
+	if r.Save.OnDemand() {
+		left = r.Grace
+	}
+	return killWant(min(max(left, 0), r.Grace), r.Save)
 }

@@ -66,16 +66,19 @@ func environment(s *manager.StartRun, own []string) []string {
 		{"ALLOTMENT_JOBID", s.ID.String()},
 		{"ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)},
 	}
-	env := make([]string, 0, len(own)+len(jobVariables))
+	env := make([]string, 0, len(own)+len(jobVariables)+1)
 	for _, e := range own {
 		name, _, _ := strings.Cut(e, "=")
-		if name == node.MarkVariable || slices.ContainsFunc(jobVariables, func(t [2]string) bool { return t[0] == name }) {
+		if name == node.MarkVariable || name == backends.RestartedVariable || slices.ContainsFunc(jobVariables, func(t [2]string) bool { return t[0] == name }) {
 			continue
 		}
 		env = append(env, e)
 	}
 	for _, t := range jobVariables {
 		env = append(env, t[0]+"="+t[1])
+	}
+	if s.Restarted {
+		env = append(env, backends.RestartedVariable+"=1")
 	}
 	return env
 }

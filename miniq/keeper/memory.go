@@ -58,7 +58,7 @@ func (k *supervisor) watchMemory(limit int64) {
 		k.why = why
 		k.mu.Unlock()
 		k.writeNote("killed: " + why)
-		k.kill(memoryGrace)
+		k.kill(Want{Verb: Kill, Grace: memoryGrace})
 		return
 	}
 }
@@ -84,6 +84,10 @@ func (k *supervisor) addReason(e End) End {
 	if e.Text = k.why; k.why != "" && e.Code == 0 {
 		e.Code = 128 + int(syscall.SIGTERM)
 	}
+	if e.Text == "" && e.Code != 0 {
+		e.Text = k.whyNot
+	}
+	e.Asked, e.Saved, k.over = k.asked, k.saved, true
 	return e
 }
 

@@ -13,6 +13,8 @@
 //	u UID                  keeper: the user that the job runs as; where it is missing, the keeper's own user
 //	j PID START TIME       keeper: the job's first process
 //	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
+//	w save N COMMAND       node: before a kill: by which signal (0: none) or command the run is asked to save its work
+//	a                      keeper: it was asked to; "v": by a command, which ended with 0
 //	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end ("s" for "x": End.Self)
 //
 // START is the process's start time in clock ticks since boot, as /proc has it;

@@ -22,12 +22,13 @@ type Verb string
 const (
 	Stop     Verb = "stop"
 	Continue Verb = "cont"
-	Kill     Verb = "kill"
+	Kill     Verb = "kill" // after what saves the run's work, if there is anything
 	Note     Verb = "note" // a line for the job's standard output
 	Signal   Verb = "sig"  // a signal to all its processes
 )
 
-// Want is one wish; Grace belongs to Kill, Text to Note, Signal to Signal.
+// Want is one wish; Grace belongs to Kill, Text to Note, Signal to Signal. A Kill with a
+// Signal, or with the path of a command in Text, asks the run by that to save its work.
 type Want struct {
 	Verb   Verb
 	Grace  time.Duration
@@ -39,7 +40,11 @@ type Want struct {
 func (w Want) Line() string {
 	switch w.Verb {
 	case Kill:
-		return "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
+		line := "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
+		if w.saves() { // a line of its own: keepers of earlier versions pass it over
+			line = "w " + saveVerb + " " + strconv.Itoa(int(w.Signal)) + " " + strconv.Quote(w.Text) + "\n" + line
+		}
+		return line
 	case Note:
 		return "w note " + strconv.Quote(w.Text) + "\n"
 	case Signal:
@@ -48,6 +53,9 @@ func (w Want) Line() string {
 	}
 	return "w " + string(w.Verb) + "\n"
 }
+
+// saveVerb is in the line before a kill that asks the run to save its work.
+const saveVerb = "save"
 
 // End is how a run ended.
 type End struct {
@@ -58,6 +66,8 @@ type End struct {
 	MaxRSS int64  // bytes, of the largest process
 	Text   string // why it could not be started, or was ended by its keeper
 	Self   bool   `json:",omitempty"` // its first process had ended before its keeper was to kill it
+	Asked  bool   `json:",omitempty"` // it was asked to save its work
+	Saved  bool   `json:",omitempty"` // by a command, which ended with 0
 }
 
 // maxText bounds the text of an end.
@@ -68,13 +78,22 @@ func (e End) line() string {
 	if e.Self {
 		kind = "s "
 	}
+	if e.Asked {
+		kind = askedLine + "\n" + kind
+	}
+	if e.Saved {
+		kind = savedLine + "\n" + kind
+	}
 	return kind + strconv.Itoa(e.Code) + " " + strconv.FormatInt(e.At.UnixNano(), 10) + " " +
 		strconv.FormatInt(e.User.Microseconds(), 10) + " " + strconv.FormatInt(e.System.Microseconds(), 10) + " " +
 		strconv.FormatInt(e.MaxRSS/1024, 10) + " " + strconv.Quote(e.Text[:min(len(e.Text), maxText)]) + "\n"
 }
 
-// haltedLine says that the keeper has stopped the job, as it was wanted.
-const haltedLine = "t"
+const (
+	haltedLine = "t" // the keeper has stopped the job, as it was wanted
+	askedLine  = "a" // the job was asked to save its work
+	savedLine  = "v" // by a command, which ended with 0
+)
 
 // Record is what stands in a record.
 type Record struct {
@@ -86,6 +105,9 @@ type Record struct {
 	Wanted Wishes
 	Halted bool // it was stopped after the last wish to stop it or to let it go on
 	End    *End
+
+	save         Want // of the kill that comes next
+	asked, saved bool
 }
 
 func newRecord() Record { return Record{User: os.Getuid()} }
@@ -211,6 +233,10 @@ func (r *Record) add(line string) {
 		r.addWant(rest)
 	case line == haltedLine:
 		r.Halted = true
+	case line == askedLine:
+		r.asked = true
+	case line == savedLine:
+		r.saved = true
 	case (kind == "x" || kind == "s") && len(fields) == 6:
 		r.end(fields, kind == "s")
 	}
@@ -234,6 +260,11 @@ func (r *Record) addWant(rest string) {
 		var ms int64
 		ms, err = strconv.ParseInt(argument, 10, 64)
 		w.Grace = time.Duration(max(ms, 0)) * time.Millisecond
+		w.Signal, w.Text = r.save.Signal, r.save.Text
+		r.save = Want{}
+	case saveVerb:
+		r.save = parseSave(argument)
+		return
 	case Note:
 		w.Text, err = strconv.Unquote(argument)
 	case Signal:
@@ -250,6 +281,17 @@ func (r *Record) addWant(rest string) {
 	}
 }
 
+// parseSave reads how a run is to be asked to save its work; the zero Want: not at all.
+func parseSave(text string) Want {
+	number, quoted, _ := strings.Cut(text, " ")
+	signal, err := strconv.Atoi(number)
+	command, err2 := strconv.Unquote(quoted)
+	if err != nil || err2 != nil || signal < 0 || signal > lastSignal {
+		return Want{}
+	}
+	return Want{Signal: syscall.Signal(signal), Text: command}
+}
+
 func (r *Record) end(fields []string, self bool) {
 	var n [5]int64
 	for i := range n {
@@ -264,7 +306,7 @@ func (r *Record) end(fields []string, self bool) {
 	}
 	r.End = &End{
 		Code: int(n[0]), At: time.Unix(0, n[1]), User: time.Duration(n[2]) * time.Microsecond,
-		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text, Self: self,
+		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text, Self: self, Asked: r.asked, Saved: r.saved,
 	}
 }
 

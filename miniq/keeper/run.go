@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -87,16 +88,27 @@ type supervisor struct {
 	outputMu sync.Mutex
 	output   *os.File // the job's standard output
 	began    uint64   // start time of its first process
+	order    *Order
 	// The keeper has its own resource limits, which were the job's for a moment.
 	restored bool
 
-	mu      sync.Mutex
-	killing bool
-	why     string      // the keeper itself ended the job
-	peak    int64       // bytes that all processes together were seen to use
-	timer   *time.Timer // for the SIGKILL
-	due     time.Time
-	left    chan struct{} // closed when the job's processes are gone
+	signalled atomic.Bool // a signal was sent to end the job, or to ask it to save itself
+
+	mu         sync.Mutex
+	killing    bool
+	terminated bool   // SIGTERM was sent
+	asked      bool   // it was asked to save its work
+	byCommand  bool   // by a command
+	saver      int    // process ID of that; 0: it does not run yet
+	saved      bool   // that has ended with 0
+	whyNot     string // the reason, where it did not
+	over       bool   // no process is left
+
+	why   string      // the keeper itself ended the job
+	peak  int64       // bytes that all processes together were seen to use
+	timer *time.Timer // for the SIGKILL
+	due   time.Time
+	left  chan struct{} // closed when the job's processes are gone
 }
 
 func (k *supervisor) run(order *Order) int {
@@ -128,7 +140,7 @@ func (k *supervisor) run(order *Order) int {
 		k.why = "its record can't be written: " + cause(err) // Reserve found room, so it is the disk that fails
 		_ = syscall.Kill(pid, syscall.SIGKILL)               // a run that can't be written down must not go on
 	}
-	k.output = output
+	k.output, k.order = output, order
 	if screen == nil && endsSoon(pidfd) {
 		end := k.wait(pid)
 		k.used = Use{User: end.User, System: end.System}
@@ -141,14 +153,14 @@ func (k *supervisor) run(order *Order) int {
 	signal.Notify(wake, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
-	go k.obey(wake, end)
-	if screen != nil {
-		go k.watchClient(screen)
-	}
 	if order.MemoryLimit > 0 {
 		go k.watchMemory(order.MemoryLimit)
 	} else {
 		k.group = groupRunning()
+	}
+	go k.obey(wake, end)
+	if screen != nil {
+		go k.watchClient(screen)
 	}
 	return k.end(k.wait(pid))
 }
@@ -218,7 +230,7 @@ func (k *supervisor) wait(first int) End {
 		var status syscall.WaitStatus
 		var usage syscall.Rusage
 		flags := 0
-		if gone && !k.beingKilled() {
+		if gone && (!k.beingKilled() || k.saidAll(end.Code)) {
 			flags = syscall.WNOHANG
 		}
 		pid, err := syscall.Wait4(-1, &status, flags, &usage)
@@ -237,13 +249,15 @@ func (k *supervisor) wait(first int) End {
 		end.User += time.Duration(usage.Utime.Nano())
 		end.System += time.Duration(usage.Stime.Nano())
 		end.MaxRSS = max(end.MaxRSS, usage.Maxrss*1024)
-		if pid == first {
-			gone = true
-			end.Self = !k.beingKilled()
-			end.Code = status.ExitStatus()
-			if status.Signaled() {
-				end.Code = 128 + int(status.Signal())
-			}
+		if pid != first {
+			k.reaped(pid, status)
+			continue
+		}
+		gone = true
+		end.Self = !k.signalled.Load()
+		end.Code = status.ExitStatus()
+		if status.Signaled() {
+			end.Code = 128 + int(status.Signal())
 		}
 	}
 }
@@ -270,7 +284,7 @@ func (k *supervisor) obey(wake, end <-chan os.Signal) {
 		if wants := k.log.Wanted.PopKill(); wants != nil {
 			kill := len(wants) - 1
 			k.do(wants[:kill])
-			k.kill(wants[kill].Grace)
+			k.kill(wants[kill])
 		}
 		if rested == nil && !k.log.Wanted.Empty() {
 			began := time.Now()
@@ -283,7 +297,7 @@ func (k *supervisor) obey(wake, end <-chan os.Signal) {
 		case <-rested:
 			rested = nil
 		case <-end: // SIGTERM to the keeper: the job ends first
-			k.kill(0)
+			k.kill(Want{Verb: Kill})
 		}
 	}
 }
@@ -317,11 +331,12 @@ func (k *supervisor) do(wants []Want) {
 	}
 }
 
-// kill sends SIGTERM now and SIGKILL after the grace; the sooner of two kills holds.
-func (k *supervisor) kill(grace time.Duration) {
+// kill sends SIGTERM now, or asks the run to save its work, and sends SIGKILL after the grace;
+// the sooner of two kills holds. A run is asked once, and never after a SIGTERM.
+func (k *supervisor) kill(w Want) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	due := time.Now().Add(grace)
+	due := time.Now().Add(w.Grace)
 	first := !k.killing
 	if !first && !due.Before(k.due) {
 		return
@@ -330,13 +345,21 @@ func (k *supervisor) kill(grace time.Duration) {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	k.timer = time.AfterFunc(grace, k.killAll) // first of all: a job that forks without end is signalled for long
-	if grace > 0 && first {
+	k.timer = time.AfterFunc(w.Grace, k.killAll) // first of all: a job that forks without end is signalled for long
+	switch {
+	case w.Grace <= 0:
+	case first && w.saves():
+		k.byCommand = w.Text != ""
+		k.ask(w)
+	case !w.saves() && !k.terminated:
+		k.terminated = true
+		k.signalled.Store(true)
 		signalTree(os.Getpid(), syscall.SIGTERM, syscall.SIGCONT)
 	}
 }
 
 func (k *supervisor) killAll() {
+	k.signalled.Store(true)
 	for {
 		signalTree(os.Getpid(), syscall.SIGKILL)
 		select {

@@ -140,5 +140,5 @@ func (k *supervisor) watchClient(t *terminal) {
 	default:
 	}
 	signalTree(os.Getpid(), syscall.SIGHUP)
-	k.kill(hangUpGrace)
+	k.kill(Want{Verb: Kill, Grace: hangUpGrace})
 }

@@ -82,7 +82,7 @@ func (m *Manager) kill(by By, j *job) error {
 		m.finish(j, killedExit, false, "killed by "+user+" before it started")
 	case j.ending == killed || j.ending == overLimit:
 	default:
-		m.end(j, killed, m.cfg.KillGrace)
+		m.end(j, killed, m.cfg.KillGrace, backends.Checkpoint{})
 		m.emit(Notice{j.id, j.run, "killed by " + user})
 	}
 	return nil
@@ -132,12 +132,19 @@ func (m *Manager) requeue(e Requeue) Result {
 		if j.work.spec.Interactive {
 			return denied(j, "its owner waits for it at a terminal")
 		}
+		save, err := m.saveOf(e.By, j, a)
+		if err != nil {
+			return err
+		}
 		m.recordAct(a, j)
 		grace := max(0, a.Grace)
 		if !e.By.Admin {
 			grace = min(grace, m.cfg.KillGrace)
 		}
-		m.end(j, requeued, grace)
+		if save.OnDemand() {
+			grace = save.Wait
+		}
+		m.end(j, requeued, grace, save)
 		return nil
 	})
 }

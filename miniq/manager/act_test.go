@@ -31,7 +31,7 @@ func TestKill(t *testing.T) {
 	b.refuses(kill(pending), backends.ErrWrongState)
 	b.refuses(kill(backends.ID{Job: 99}), backends.ErrUnknownJob)
 	b.must(kill(running)) // before it is known to have started
-	if k := effectOf[KillRun](b); k != (KillRun{running, 1, 10 * time.Second}) {
+	if k := effectOf[KillRun](b); k != (KillRun{running, 1, 10 * time.Second, backends.Checkpoint{}}) {
 		t.Fatalf("%+v", k)
 	}
 	b.state(running, backends.Running)

@@ -113,8 +113,8 @@ type Kill struct {
 
 // Requeue puts running (or suspended) jobs back into the queue. Mark and Until
 // are an admin's, and so is a grace beyond Config.KillGrace: a job that is being ended
-// is not chosen as a victim. A second Requeue gets ErrWrongState. See Ended for a run
-// that ends by itself meanwhile.
+// is not chosen as a victim. So is a longer Save.Wait. A second Requeue gets ErrWrongState.
+// See Ended for a run that ends by itself meanwhile, or has saved its work.
 type Requeue struct {
 	By   By
 	Acts []backends.Act
@@ -230,12 +230,19 @@ const MaxStarts = 3
 // ends, but for one case: it ended by itself with status 0 before a signal of the
 // queue reached it. Then the job is done: another run would waste its work. After the
 // signal a 0 means nothing: programs that save their state on SIGTERM exit with it.
+//
+// A run that was asked by a signal to save itself ends with 0 if it has finished instead, and
+// its job is done; with backends.ExitSaved, it has saved its work. Any other end is that
+// of a checkpoint that failed.
 type Ended struct {
 	ID       backends.ID
 	Run      int
 	ExitCode int    // 128 + signal for a killed process
 	Self     bool   // it ended before a signal of a KillRun was sent to it
-	Reason   string `json:",omitempty"` // why it could not be executed, if so
+	Reason   string `json:",omitempty"` // why it could not be executed, or was killed, if so
+	Asked    bool   `json:",omitempty"` // it was asked to save itself, as KillRun.Save says
+	Saved    bool   `json:",omitempty"` // the command of KillRun.Save ended with 0
+	Unbegun  bool   `json:",omitempty"` // nothing of it was executed
 }
 
 // RunLost says that it is not known how a run ended and that nothing of it runs any
@@ -342,15 +349,21 @@ type StartRun struct {
 	Queue    string
 	At       time.Time      // Job.Started of this run
 	Spec     *backends.Spec // as submitted, shared by an array's elements: don't change it
+
+	Restarted bool // backends.RestartedVariable: the run before ended with a checkpoint
 }
 
 // KillRun ends a run: SIGTERM to all its processes (and SIGCONT, if they are
 // stopped), SIGKILL after Grace. It may come again for the same run, with a
 // shorter grace; the sooner end holds. A run that has not begun yet must not begin.
+//
+// With Save the run is asked to save its work, by Save.Signal instead of the SIGTERM or by
+// Save.Command; when that has ended, the run is. A stopped one is continued for it.
 type KillRun struct {
 	ID    backends.ID
 	Run   int
 	Grace time.Duration // 0: SIGKILL at once
+	Save  backends.Checkpoint
 }
 
 // StopRun stops all processes of a run (SIGSTOP).
@@ -406,5 +419,6 @@ type Run struct {
 	Stopped   bool
 	Killing   bool          // a KillRun was given
 	Grace     time.Duration // of that one
-	KilledAt  time.Time     // when it was given
+	Save      backends.Checkpoint
+	KilledAt  time.Time // when it was given
 }

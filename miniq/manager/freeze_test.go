@@ -88,7 +88,7 @@ func anyEvent(t *rapid.T, m *Manager, now time.Time) Event {
 		return rapid.SampledFrom([]string{"", "", fmt.Sprintf("ended(%d)", id.Job), fmt.Sprintf("started(%d) && done(%d)", id.Job, max(id.Job-1, 1)), `exit("a")`}).Draw(t, "after")
 	}
 	soon := func() time.Time { return now.Add(time.Duration(number("soon", 60)-10) * time.Second) }
-	act := backends.Act{ID: id, Mark: name(), Until: soon()}
+	act := backends.Act{ID: id, Mark: name(), Until: soon(), Save: anySave(t)}
 	switch number("event", 21) {
 	case 0:
 		return Kill{admin, ids}
@@ -131,7 +131,7 @@ func anyEvent(t *rapid.T, m *Manager, now time.Time) Event {
 	case 14:
 		return StartFailed{ID: id, Run: run, Again: number("again", 1) == 0}
 	case 15, 16:
-		return Ended{ID: id, Run: run, ExitCode: number("code", 1), Self: true}
+		return Ended{ID: id, Run: run, ExitCode: anyExit(t), Self: number("self", 2) > 0, Asked: true}
 	case 17:
 		return RunLost{ID: id, Run: run}
 	case 18:

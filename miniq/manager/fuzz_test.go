@@ -96,6 +96,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		Dummies(admin, "", []backends.Dummy{{For: backends.ID{Job: 1}, Host: "n1", Limit: time.Hour}}),
 		Kill{By: user, IDs: []backends.ID{{Job: 2}}},
 		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Until: time.Unix(2e9, 0).UTC()}}},
+		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Save: backends.Checkpoint{Signal: "SIGUSR1", Wait: time.Minute}}}},
 		Suspend{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}}}},
 		SetPriority{By: admin, Rankings: []backends.PriorityChange{{ID: backends.ID{Job: 3}, Priority: 3020}}},
 		Pin{By: admin, Pins: []backends.Pin{{ID: backends.ID{Job: 3}, Hosts: []string{"n1"}}}},

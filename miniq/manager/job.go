@@ -90,16 +90,19 @@ type job struct {
 	mark      string
 	requeues  int
 
-	run       int // number of the last run
-	hosts     []backends.Placement
-	started   time.Time // of the last run or resume
-	ranBefore time.Duration
-	confirmed bool
-	parked    bool      // suspended until a Resume
-	stopBy    time.Time // suspended, and its slots are taken until it has stopped, or until then; zero: they are free
-	ending    ending
-	grace     time.Duration
-	killedAt  time.Time
+	failedSaves int  // checkpoints on demand that failed in a row
+	restarted   bool // the run before ended with a checkpoint
+	run         int  // number of the last run
+	hosts       []backends.Placement
+	started     time.Time // of the last run or resume
+	ranBefore   time.Duration
+	confirmed   bool
+	parked      bool      // suspended until a Resume
+	stopBy      time.Time // suspended, and its slots are taken until it has stopped, or until then; zero: they are free
+	ending      ending
+	grace       time.Duration
+	save        backends.Checkpoint // by which a run that is being requeued was asked to save itself; zero: it was not
+	killedAt    time.Time
 
 	ended    time.Time
 	exitCode int

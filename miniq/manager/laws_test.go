@@ -33,6 +33,7 @@ type world struct {
 	shown   map[backends.ID]backends.Priority
 	aged    map[backends.ID]int
 	counts  map[string]int
+	saves   map[backends.ID]*saves
 }
 
 type liveRun struct {
@@ -41,6 +42,9 @@ type liveRun struct {
 	before  bool      // it began before its hosts got other resources
 	stopBy  time.Time // its slots are taken until then; zero: they are not by this
 	killed  bool
+
+	save     backends.Checkpoint
+	requeued bool // it is being ended to be requeued
 }
 
 const (
@@ -52,7 +56,7 @@ func newWorld(t *rapid.T) *world {
 	w := &world{
 		T: t, now: time.Date(2026, 11, 23, 12, 0, 7, 0, time.UTC), hosts: map[string]backends.Host{}, runs: map[backends.ID]*liveRun{},
 		lastRun: map[backends.ID]int{}, ended: map[backends.ID]bool{}, shown: map[backends.ID]backends.Priority{}, aged: map[backends.ID]int{},
-		counts: map[string]int{},
+		counts: map[string]int{}, saves: map[backends.ID]*saves{},
 	}
 	cfg := Config{
 		StopWait:  rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(t, "stopWait"),
@@ -112,6 +116,7 @@ func (w *world) step(e Event) Result {
 	for _, effect := range effects {
 		w.follow(effect)
 	}
+	w.noteRequeue(e, result)
 	w.written(e, result, before)
 	w.checkHosts()
 	w.checkQueue()
@@ -158,6 +163,9 @@ func (w *world) follow(e Effect) {
 		if w.runs[e.ID] != nil || w.ended[e.ID] || e.Run != w.lastRun[e.ID]+1 {
 			w.Fatalf("run %d of job %s started: before it %d, ended %v", e.Run, e.ID, w.lastRun[e.ID], w.ended[e.ID])
 		}
+		if e.Restarted != w.savesOf(e.ID).restarted {
+			w.Fatalf("run %d of job %s: told to go on from a checkpoint: %v", e.Run, e.ID, e.Restarted)
+		}
 		w.starts = append(w.starts, e.ID)
 		w.checkStart(e)
 		w.lastRun[e.ID] = e.Run
@@ -173,7 +181,8 @@ func (w *world) follow(e Effect) {
 		w.runs[e.ID].stopped = false
 		w.counts["continued"]++
 	case KillRun:
-		w.runs[e.ID].killed = true
+		r := w.runs[e.ID]
+		r.killed, r.save, r.requeued = true, e.Save, false
 	case Finished:
 		if w.ended[e.Job.ID] || !e.Job.State.Ended() {
 			w.Fatalf("job %s finished as %v, ended before: %v", e.Job.ID, e.Job.State, w.ended[e.Job.ID])
@@ -548,7 +557,7 @@ func (w *world) liveID(stopped bool) backends.ID {
 }
 
 func (w *world) act() backends.Act {
-	a := backends.Act{ID: w.liveID(false), Grace: time.Second, Mark: "r1"}
+	a := backends.Act{ID: w.liveID(false), Grace: time.Second, Save: anySave(w.T), Mark: "r1"}
 	if rapid.Bool().Draw(w.T, "until") {
 		a.Until = w.soon()
 	}
@@ -636,9 +645,11 @@ func (w *world) modify() {
 func (w *world) runOver(r *liveRun, e Event) {
 	// What the event ends has no processes from here on.
 	delete(w.runs, r.ID)
+	back := w.endWithSave(r, e)
 	if result := w.step(e); result.Errors.First() != nil {
 		w.Fatalf("%#v: %v", e, result.Errors)
 	}
+	w.checkSaves(r.ID, back)
 }
 
 func (w *world) actions() map[string]func(*rapid.T) {
@@ -653,7 +664,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 	}
 	ends := func() {
 		r := w.anyRun()
-		w.runOver(r, Ended{ID: r.ID, Run: r.Run, ExitCode: rapid.SampledFrom([]int{0, 1}).Draw(w.T, "code"), Self: rapid.Bool().Draw(w.T, "self")})
+		w.runOver(r, w.anyEnd(r))
 	}
 	pass := func() {
 		w.pass(w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(w.T, "seconds")) * time.Second))
@@ -755,7 +766,7 @@ func TestLaws(t *testing.T) {
 	if checks, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String()); err != nil || checks < 1000 {
 		return // too few to say that something never happens
 	}
-	for _, what := range []string{"started", "stopped", "continued", "kept", "reserved", "claimed"} {
+	for _, what := range []string{"started", "stopped", "continued", "kept", "reserved", "claimed", "saved", "unsaved"} {
 		if counts[what] == 0 {
 			t.Errorf("nothing was ever %s: %v", what, counts)
 		}

@@ -36,7 +36,7 @@ func (m *Manager) start(j *job, placed []backends.Placement) {
 }
 
 func (m *Manager) startRun(j *job) StartRun {
-	return StartRun{ID: j.id, Run: j.run, User: j.user, Hosts: j.hosts, Requeues: j.requeues, Queue: j.queue, At: j.started, Spec: j.work.spec}
+	return StartRun{ID: j.id, Run: j.run, User: j.user, Hosts: j.hosts, Requeues: j.requeues, Restarted: j.restarted, Queue: j.queue, At: j.started, Spec: j.work.spec}
 }
 
 // begin counts run time from now. No two runs of a job have the same start: an Act names
@@ -79,11 +79,12 @@ func (m *Manager) resumeRun(j *job) {
 	m.emit(ContinueRun{j.id, j.run})
 }
 
-// end asks for the end of a run's processes. Its slots are taken until they are gone.
-func (m *Manager) end(j *job, why ending, grace time.Duration) {
+// end asks for the end of a run's processes, which may be asked to save their work first. Its
+// slots are taken until they are gone.
+func (m *Manager) end(j *job, why ending, grace time.Duration, save backends.Checkpoint) {
 	m.beforeChange(j)
-	j.ending, j.grace, j.killedAt = why, grace, m.now
-	m.emit(KillRun{j.id, j.run, grace})
+	j.ending, j.grace, j.killedAt, j.save = why, grace, m.now, save
+	m.emit(KillRun{j.id, j.run, grace, save})
 	m.review(j)
 }
 
@@ -99,7 +100,7 @@ func (m *Manager) releaseRun(j *job) {
 	j.stopBy = time.Time{}
 	m.bookRun(j, -1)
 	m.retry = true
-	j.ending = notEnding
+	j.ending, j.save = notEnding, backends.Checkpoint{}
 }
 
 // makePending makes a job pending again, in its old place.
@@ -200,14 +201,18 @@ func (m *Manager) runEnded(e Ended) error {
 	if err != nil {
 		return err
 	}
+	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
 	why := j.ending
 	switch {
-	case why == notEnding || e.Self && (why != requeued || e.ExitCode == 0):
+	case why == notEnding || why != requeued && e.Self || why == requeued && j.hasFinished(e):
 		m.releaseRun(j)
-		m.finish(j, e.ExitCode, true, strings.ToValidUTF8(e.Reason, "\uFFFD"))
+		m.finish(j, e.ExitCode, true, e.Reason)
 	case why == requeued:
 		m.beforeChange(j)
 		j.requeues++
+		if !e.Unbegun {
+			m.judgeSave(j, j.hasSaved(e), howEnded(e))
+		}
 		m.makePending(j)
 	default:
 		m.releaseRun(j)
@@ -238,6 +243,7 @@ func (m *Manager) runLost(e RunLost) error {
 	case why == requeued || j.work.spec.Rerunnable:
 		m.beforeChange(j)
 		j.requeues++
+		m.judgeSave(j, false, e.Reason)
 		m.emit(Notice{j.id, 0, "run again: " + e.Reason})
 		m.makePending(j)
 	default:
@@ -270,7 +276,7 @@ func (m *Manager) Run(id backends.ID, run int) (Run, bool) {
 func (m *Manager) runOf(j *job) Run {
 	r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
 	if j.ending != notEnding {
-		r.Killing, r.Grace, r.KilledAt, r.Stopped = true, j.grace, j.killedAt, false
+		r.Killing, r.Grace, r.Save, r.KilledAt, r.Stopped = true, j.grace, j.save, j.killedAt, false
 	}
 	return r
 }

@@ -100,7 +100,7 @@ func (m *Manager) expire(j *job) {
 		m.freeStopped(j)
 	}
 	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == notEnding {
-		m.end(j, overLimit, m.cfg.KillGrace)
+		m.end(j, overLimit, m.cfg.KillGrace, backends.Checkpoint{})
 		m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
 	}
 	m.review(j)

@@ -112,7 +112,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 		Needs: s.Needs, Suits: m.suits(j.work),
 		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares), PinEnds: j.pinEnds,
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
-		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
+		HeldUntil: j.heldUntil, Requeues: j.requeues, FailedSaves: j.failedSaves, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
 		DummyFor: j.dummyFor, NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
 		Ending: j.state == backends.Running && j.ending != notEnding,
 	}
@@ -192,6 +192,8 @@ func (m *Manager) waitsFor(w *work) string {
 // runReason says why a job that has a run does not go on as usual.
 func (m *Manager) runReason(j *job) string {
 	switch {
+	case j.ending == requeued && j.save.OnDemand():
+		return "saves its work, and is being requeued"
 	case j.ending == requeued:
 		return "is being requeued"
 	case j.ending == killed:
