@@ -266,5 +266,15 @@ type Snapshot struct {
 	Jobs  []Job // all that have not ended, in order of submission (a total order: the queue's FIFO)
 	Ended []Job // those that ended at or after the time that was asked for
 
+	// Unlisted counts pending jobs that Jobs leaves out: as they were submitted, with no rank,
+	// pin or hold of the engine. A queue leaves out none; the simulator does.
+	Unlisted []Unlisted
+
 	Preempting []string // queues where the queuing system itself preempts running jobs for others
+}
+
+// Unlisted is a number of jobs of a project's step and a user.
+type Unlisted struct {
+	Project, Step, User string
+	Jobs                int
 }

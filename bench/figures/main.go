@@ -64,7 +64,7 @@ func scenes(path string) []scene {
 		return simulate.PlanEntry{Allocation: plan.Allocation{Project: name, Guarantee: slots}}
 	}
 	base := simulate.Setup{
-		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.PlanEntry{user("7", 32)}, ByUser: true,
+		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.PlanEntry{user("7", 32)}, By: byUser("7"),
 		Policy: settings.Default().Policy(), Reserve: 10 * time.Minute, Seed: 1, ScaleArrivals: 2, Buckets: 240, Check: true,
 		Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA},
 		Filter: esub.Settings{
@@ -72,13 +72,22 @@ func scenes(path string) []scene {
 		},
 	}
 	two, one := base, base
-	two.Plan = []simulate.PlanEntry{user("7", 32), user("4", 64)}
+	two.Plan, two.By = []simulate.PlanEntry{user("7", 32), user("4", 64)}, byUser("7", "4")
 	one.OneSlot, one.First, one.ScaleArrivals = true, 3000, 4
 	return []scene{
 		{Title: "One project: user 7 holds 32 of 128 slots", Command: fmt.Sprintf(same, path, "", 2, ""), Setup: base},
 		{Title: "Two projects: user 4 holds 64 beside it", Command: fmt.Sprintf(same, path, " --guarantee user:4=64", 2, ""), Setup: two},
 		{Title: "One-slot jobs: the first 3,000, each job of n slots as n jobs of one", Command: fmt.Sprintf(same, path, "", 4, " --first 3000 --one-slot"), Setup: one, oneSlot: true},
 	}
+}
+
+// byUser selects users' jobs, each as a project of the user's name.
+func byUser(names ...string) []simulate.Selector {
+	var all []simulate.Selector
+	for _, name := range names {
+		all = append(all, simulate.Selector{Kind: simulate.ByUser, Name: name, Project: name})
+	}
+	return all
 }
 
 func run(ctx context.Context, path, figures, readme, data string, noSweep bool) error {

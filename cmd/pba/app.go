@@ -114,3 +114,16 @@ func (d *duration) String() string {
 	}
 	return d.value.String()
 }
+
+// durationOrZero is the option of a time; below zero: not given.
+type durationOrZero struct{ value unit.Duration }
+
+// Set reads the option's text.
+func (d *durationOrZero) Set(text string) error { return d.value.UnmarshalText([]byte(text)) }
+
+func (d *durationOrZero) String() string {
+	if d == nil || d.value < 0 {
+		return ""
+	}
+	return d.value.String()
+}

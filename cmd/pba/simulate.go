@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +14,11 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
+const exitInterrupted = 130 // 128 + SIGINT, as a shell has it
+
 func simulateCommand(p process) *cli.Command {
-	times := map[string]*duration{"cycle": {}, "threshold": {}, "min-runtime": {}, "kill-delay": {}}
+	times := map[string]*duration{"cycle": {}, "threshold": {}, "kill-delay": {}}
+	minRuntime := durationOrZero{-1}
 	option := func(name, usage string) cli.Flag {
 		return &cli.GenericFlag{Name: name, Value: times[name], Usage: usage}
 	}
@@ -28,11 +32,11 @@ func simulateCommand(p process) *cli.Command {
 			&cli.StringFlag{Name: "trace", Usage: "the recorded jobs: a `FILE`, or \"ledger\" for what this site's engine has recorded"},
 			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G, partitions: [long], gres: {gpu: 2}}]), or of what scontrol show nodes printed"},
 			&cli.StringFlag{Name: "plan", Usage: "the plan: a `FILE` that pba alloc export wrote; a trace of other weeks is moved into the plan's"},
-			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` or project:NAME=SLOTS all the time; may be given several times; with user: each user's jobs are a project of that name"},
+			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` all the time, or project:, group:, queue: or partition:NAME=SLOTS; may be given several times, the first that a job is of counts"},
 			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: these three), pba-0s (pba with a pending_threshold of 0s for each project: what slots in seconds cost)"},
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
 			option("threshold", "`TIME` that a job waits before others are preempted for it (default: pba.pending_threshold)"),
-			option("min-runtime", "`TIME` that a job runs before it may be preempted (default: pba.min_runtime)"),
+			&cli.GenericFlag{Name: "min-runtime", Value: &minRuntime, Usage: "`TIME` that a job runs before it may be preempted, 0s too (default: pba.min_runtime)"},
 			&cli.Float64Flag{Name: "headroom", Usage: "`FACTOR` for the number of jobs next in line for a pool", Value: -1, DefaultText: "pba.headroom"},
 			&cli.Float64Flag{Name: "scale-arrivals", Usage: "jobs arrive `FACTOR` times as densely as recorded", Value: 1},
 			&cli.IntFlag{Name: "repeat", Usage: "replay the trace `NUMBER` times, end to end", Value: 1},
@@ -49,7 +53,7 @@ func simulateCommand(p process) *cli.Command {
 			o := desk.Simulation{
 				Trace: c.String("trace"), Farm: c.String("farm"), Plan: c.String("plan"), Guarantees: c.StringSlice("guarantee"),
 				Cycle: time.Duration(times["cycle"].value), Threshold: time.Duration(times["threshold"].value),
-				MinRuntime: time.Duration(times["min-runtime"].value), Kill: time.Duration(times["kill-delay"].value),
+				MinRuntime: time.Duration(minRuntime.value), Kill: time.Duration(times["kill-delay"].value),
 				Headroom: c.Float64("headroom"), Arrivals: c.Float64("scale-arrivals"), Suspended: c.Float64("suspend"),
 				Repeat: c.Int("repeat"), First: c.Int("first"), OneSlot: c.Bool("one-slot"), EveryCycle: c.Bool("every-cycle"),
 				Seed: c.Uint64("seed"), SkipBad: c.Int("skip-bad"),
@@ -124,7 +128,13 @@ func simulateRun(c *cli.Context, p process, o *desk.Simulation, format table.For
 			return err
 		}
 	}
+	bar := newProgress(p.stderr, o.Policies)
+	o.Progress = bar.show
 	r, err := d.Simulate(c.Context, o)
+	bar.end()
+	if err != nil && c.Context.Err() != nil {
+		return &shell.ExitError{Code: exitInterrupted, Err: errors.New("interrupted: nothing was simulated to its end, and nothing is written")}
+	}
 	if err != nil {
 		return err
 	}

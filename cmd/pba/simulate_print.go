@@ -45,32 +45,23 @@ func describeSimulation(out io.Writer, r *simulate.Result) {
 		r.Window.From.Format("2006-01-02 15:04"), r.Window.To.Format("2006-01-02 15:04"))
 	var guaranteed []string
 	for _, g := range r.Guarantees {
-		guaranteed = append(guaranteed, fmt.Sprintf("%s %d", shell.Printable(name(g)), g.Slots))
+		guaranteed = append(guaranteed, fmt.Sprintf("%s %d", shell.Printable(g.Who()), g.Slots))
 	}
 	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(guaranteed, ", "), printable.Count(r.Within, "job"))
 	for _, l := range r.Trace.LeftOut {
-		fmt.Fprintf(out, "Left out for all policies: %s: %s.\n", printable.Count(l.Jobs, "job"), shell.Printable(l.Why))
+		fmt.Fprintf(out, "Left out for all policies: %s (%s): %s.\n", printable.Count(l.Jobs, "job"), l.Share(), shell.Printable(l.Why))
+	}
+	for _, o := range r.Policies {
+		for _, l := range o.CannotRun {
+			fmt.Fprintf(out, "Can't run under %s, and in none of its figures: %s (%s): %s.\n", o.Policy, printable.Count(l.Jobs, "job"), l.Share(), shell.Printable(l.Why))
+		}
 	}
 	for _, bad := range r.Trace.BadLines {
-		fmt.Fprintf(out, "Passed over: %s.\n", shell.Printable(bad))
+		fmt.Fprintf(out, "Passed over (1 job of %d, slot-seconds not known): %s.\n", len(r.Trace.BadLines)+r.Trace.Read, shell.Printable(bad))
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, shell.Printable(note))
 	}
-}
-
-func name(g simulate.Guarantee) string {
-	text := g.Project
-	if g.Step != "" {
-		text += ":" + g.Step
-	}
-	if g.User != "" {
-		text += " (" + g.User + ")"
-	}
-	if g.Hosts != "" {
-		text += " on " + g.Hosts
-	}
-	return text
 }
 
 func waitTable(r *simulate.Result) *table.Table {

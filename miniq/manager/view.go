@@ -37,9 +37,18 @@ func (m *Manager) Open() int { return len(m.jobs) - m.ended.count }
 
 // Jobs returns the jobs for backends.Backend.Jobs.
 func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
+	return m.AppendJobs(nil, now, ids)
+}
+
+// AppendJobs appends to jobs what Jobs returns.
+func (m *Manager) AppendJobs(jobs []backends.Job, now time.Time, ids []backends.ID) []backends.Job {
 	now = m.notBefore(now)
-	var jobs []backends.Job
+	jobs = slices.Grow(jobs, len(ids))
 	for _, id := range ids {
+		if j := m.jobs[id]; j != nil {
+			jobs = append(jobs, m.view(j, now))
+			continue
+		}
 		for _, j := range m.find(id) {
 			jobs = append(jobs, m.view(j, now))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"path/filepath"
@@ -25,7 +26,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate/trace"
 )
 
-// Simulation is what is asked of the simulator. Zero durations leave the config's.
+// Simulation is what is asked of the simulator. Zero durations, and a MinRuntime below zero,
+// leave the config's.
 type Simulation struct {
 	Trace, Farm, Plan             string
 	Guarantees, Policies          []string
@@ -35,6 +37,8 @@ type Simulation struct {
 	Repeat, First, SkipBad        int
 	OneSlot, EveryCycle           bool
 	Seed                          uint64
+
+	Progress func(policy string, done, jobs int) // called often; nil: not at all
 }
 
 // Simulate plays a recorded workload on a farm. It needs no open desk.
@@ -53,12 +57,16 @@ func (d *Desk) Simulate(ctx context.Context, o *Simulation) (*simulate.Result, e
 	if err != nil {
 		return nil, err
 	}
+	notes = append(notes, d.warnOfGuarantees(&s)...)
 	r, err := simulate.Run(ctx, s)
 	if errors.Is(err, simulate.ErrNothing) {
 		return nil, fmt.Errorf("%w: %s", err, leftOut(&store))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	for i := range r.Idle {
+		notes = append(notes, fmt.Sprintf("Warning: no job of the trace is one of %s, which has a guarantee of %d slots.", r.Idle[i].Who(), r.Idle[i].Slots))
 	}
 	r.Notes = append(notes, r.Notes...)
 	return r, nil
@@ -83,10 +91,13 @@ func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
 	for _, t := range []struct {
 		to   *unit.Duration
 		from time.Duration
-	}{{&settings.Every, o.Cycle}, {&settings.PendingThreshold, o.Threshold}, {&settings.MinRuntime, o.MinRuntime}} {
+	}{{&settings.Every, o.Cycle}, {&settings.PendingThreshold, o.Threshold}} {
 		if t.from > 0 {
 			*t.to = unit.Duration(t.from)
 		}
+	}
+	if o.MinRuntime >= 0 {
+		settings.MinRuntime = unit.Duration(o.MinRuntime)
 	}
 	if o.Headroom >= 0 {
 		settings.Headroom = o.Headroom
@@ -96,7 +107,7 @@ func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
 	}
 	s := simulate.Setup{
 		Policy: settings.Policy(), Reserve: time.Duration(d.Miniq.ReserveAfter), Policies: o.Policies, ScaleArrivals: o.Arrivals, Repeat: o.Repeat,
-		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets,
+		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets, Progress: o.Progress,
 		Filter: esub.Settings{Config: d.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 	}
 	var err error
@@ -198,12 +209,27 @@ func (d *Desk) readTrace(ctx context.Context, o *Simulation, store *trace.Store)
 	if err != nil {
 		return "", "", err
 	}
-	err = store.Fill(records, o.SkipBad)
+	err = store.Fill(until(ctx, records), o.SkipBad)
 	var bad *trace.LineError
 	if errors.As(err, &bad) {
 		err = fmt.Errorf("%w (--skip-bad N passes over N such lines)", err)
 	}
 	return filepath.Base(o.Trace), format, err
+}
+
+// until ends records with an error once a context has ended.
+func until(ctx context.Context, records iter.Seq2[trace.Record, error]) iter.Seq2[trace.Record, error] {
+	return func(yield func(trace.Record, error) bool) {
+		for r, err := range records {
+			if ctx.Err() != nil {
+				yield(trace.Record{}, context.Cause(ctx))
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
 }
 
 // pastRuns are the ledger's ended jobs as a trace.
@@ -267,25 +293,50 @@ func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error)
 	return notes, nil
 }
 
+// warnOfGuarantees says where a week's guarantees add up to more than may be planned.
+func (d *Desk) warnOfGuarantees(s *simulate.Setup) []string {
+	slots, most := 0, 0
+	for i := range s.Hosts {
+		slots += s.Hosts[i].Slots
+	}
+	for i := range s.Plan {
+		sum := 0
+		for k := range s.Plan {
+			if at := s.Plan[i].From; !at.Before(s.Plan[k].From) && (s.Plan[k].To.IsZero() || at.Before(s.Plan[k].To)) {
+				sum += s.Plan[k].Guarantee
+			}
+		}
+		most = max(most, sum)
+	}
+	if limit := d.allocatable(slots); most > limit {
+		return []string{fmt.Sprintf("Warning: %d of %d slots are guaranteed, more than pba.max_allocated allows (%d): a plan could not have that.", most, slots, limit)}
+	}
+	return nil
+}
+
 // guarantee reads --guarantee.
 func (o *Simulation) guarantee(s *simulate.Setup) error {
-	kinds := map[string]bool{}
+	given := map[string]bool{}
+	kinds := map[simulate.Kind]bool{}
 	for _, text := range o.Guarantees {
 		who, number, ok := strings.Cut(text, "=")
 		kind, name, ok2 := strings.Cut(who, ":")
 		slots, err := strconv.Atoi(number)
-		if !ok || !ok2 || name == "" || kind != "user" && kind != "project" || err != nil || slots < 1 || slots > math.MaxInt32 {
-			return invalidf("--guarantee %s: write it like user:7=32 or project:chipA=32", text)
+		if !ok || !ok2 || name == "" || !slices.Contains(simulate.Kinds(), simulate.Kind(kind)) || err != nil || slots < 1 || slots > math.MaxInt32 {
+			return invalidf("--guarantee %s: write it like user:7=32, project:chipA=32, group:3=80, queue:2=16 or partition:1=64", text)
 		}
-		if slices.ContainsFunc(s.Plan, func(p simulate.PlanEntry) bool { return p.Project == name }) {
+		if given[who] {
 			return invalidf("--guarantee %s: %s is given twice", text, name)
 		}
-		kinds[kind] = true
+		given[who], kinds[simulate.Kind(kind)] = true, true
+		s.By = append(s.By, simulate.Selector{Kind: simulate.Kind(kind), Name: name, Project: name})
 		s.Plan = append(s.Plan, simulate.PlanEntry{Allocation: plan.Allocation{Project: name, Guarantee: slots}})
 	}
-	if len(kinds) > 1 {
-		return invalidf("--guarantee: user: and project: exclude each other")
+	if len(kinds) > 1 { // a user and a group may have one name
+		for i := range s.By {
+			s.By[i].Project = string(s.By[i].Kind) + "-" + s.By[i].Name
+			s.Plan[i].Project = s.By[i].Project
+		}
 	}
-	s.ByUser = kinds["user"]
 	return nil
 }

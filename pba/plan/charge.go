@@ -393,8 +393,13 @@ func (f *farm) canUseRoom(j *job) bool {
 // headroom is R12's ceil(1.5 × pool × cycle / mean run time), in slots; 0 before
 // the pool's first job ended.
 func (f *farm) headroom(p *pool) int {
-	ends := f.state.Memory.RunTimes[p.Key()]
-	if len(ends) == 0 || f.policy.Headroom <= 0 {
+	return f.policy.InLine(&f.state.Memory, &p.Allocation, f.slots)
+}
+
+// InLine returns the slots of a pool's jobs that may be next in line on a farm of so many (R12).
+func (p *Policy) InLine(m *Memory, a *Allocation, slots int) int {
+	ends := m.RunTimes[a.Key()]
+	if len(ends) == 0 || p.Headroom <= 0 {
 		return 0
 	}
 	var sum time.Duration
@@ -402,8 +407,8 @@ func (f *farm) headroom(p *pool) int {
 		sum += e.Ran
 	}
 	mean := max(sum/time.Duration(len(ends)), time.Second/10)
-	want := f.policy.Headroom * float64(p.Guarantee) * float64(f.policy.Cycle) / float64(mean)
-	return int(math.Ceil(min(want, float64(f.slots))))
+	want := p.Headroom * float64(a.Guarantee) * float64(p.Cycle) / float64(mean)
+	return int(math.Ceil(min(want, float64(slots))))
 }
 
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.

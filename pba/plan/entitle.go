@@ -91,11 +91,20 @@ func (e *entitler) answer(q question) *verdict {
 
 // countPending counts a pending job under its account.
 func (e *entitler) countPending(j *backends.Job, entitled bool) {
+	*e.pending(j, entitled)++
+}
+
+// countUnlisted counts pending jobs that the snapshot does not list.
+func (e *entitler) countUnlisted(u *backends.Unlisted) {
+	j := backends.Job{Project: u.Project, Step: u.Step, User: u.User}
+	*e.pending(&j, e.verdict(&j).entitled) += u.Jobs
+}
+
+func (e *entitler) pending(j *backends.Job, entitled bool) *int {
 	if entitled {
-		e.projects[j.Project].pending++
-	} else {
-		e.user(j.User).pending++
+		return &e.projects[j.Project].pending
 	}
+	return &e.user(j.User).pending
 }
 
 // pendingByAccount returns the number of pending jobs of each account.

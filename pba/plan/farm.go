@@ -254,6 +254,9 @@ func (f *farm) readJobs() {
 		}
 		f.occupy(j, f.state.Abilities.SuspendFrees)
 	}
+	for _, u := range f.state.Farm.Unlisted {
+		entitle.countUnlisted(&u)
+	}
 	f.pending = entitle.pendingByAccount()
 }
 

@@ -115,6 +115,26 @@ func (c *calendar) guarantees() []Guarantee {
 	return all
 }
 
+// Who names whose guarantee it is.
+func (g *Guarantee) Who() string {
+	text := g.Project
+	if g.Step != "" {
+		text += ":" + g.Step
+	}
+	if g.User != "" {
+		text += " (" + g.User + ")"
+	}
+	if g.Hosts != "" {
+		text += " on " + g.Hosts
+	}
+	return text
+}
+
+// covers reports whether a job is one of those that the guarantee is for.
+func (g *Guarantee) covers(a *arrival) bool {
+	return g.Project == a.project && (g.User == "" || g.User == a.user) && (g.Step == "" || g.Step == a.step)
+}
+
 // throughput reports whether a pool's guarantee follows its jobs, and so the time.
 func (c *calendar) throughput() bool {
 	return slices.ContainsFunc(c.entries, func(p PlanEntry) bool { return p.SLA == plan.Throughput })

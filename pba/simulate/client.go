@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -36,6 +37,19 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	return c.world.manager.Snapshot(c.world.now, endedSince), nil
+}
+
+// snapshotOf is Snapshot with some of the jobs alone, in the memory of jobs; the others are counted.
+func (c *Client) snapshotOf(ctx context.Context, jobs []backends.Job, ids []backends.ID, others []backends.Unlisted, endedSince time.Time) (*backends.Snapshot, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	m := c.world.manager
+	s := &backends.Snapshot{At: c.world.now, Hosts: m.Hosts(), Jobs: m.AppendJobs(jobs, c.world.now, ids), Unlisted: others}
+	s.Ended = m.EndedFrom(c.world.now, endedSince, math.MaxInt, func(backends.ID) bool { return false })
+	return s, nil
 }
 
 // Jobs implements backends.Backend.

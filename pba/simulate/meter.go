@@ -18,6 +18,11 @@ type metered struct {
 	wait     time.Duration // from submission to the start of its last run
 	clock    time.Duration // R14's when it started; the longest, if it did so more than once
 	putOff   bool          // by max_victims_per_project
+
+	listed  bool   // see listing
+	counted bool   // among those that are not
+	class   *class // of a job of a project with a guarantee that had to wait
+	inFront bool   // of it
 }
 
 // clockReading is a PBA job's clock, as the last cycle left it.
@@ -46,6 +51,7 @@ type meter struct {
 	reclaims  map[int64]*reclaimed
 	lastStart map[string]time.Time // of a PBA job, by host
 
+	finished int // jobs
 	out      Outcome
 	within   tally
 	rest     tally
@@ -53,6 +59,7 @@ type meter struct {
 	useful   float64
 	used     float64
 	series   *series
+	listing  *listing // nil: each snapshot lists all jobs
 	firstErr error
 }
 
@@ -153,6 +160,7 @@ func (m *meter) watchStandby(e manager.Effect) bool {
 			return false
 		}
 		m.standbys[e.ID] = e.Hosts
+		m.listStandby(e.ID)
 		m.occupy(e.Hosts, 1)
 		m.serve(e.ID, e.Hosts)
 		return true
@@ -163,10 +171,19 @@ func (m *meter) watchStandby(e manager.Effect) bool {
 			return false
 		}
 		delete(m.standbys, e.Job.ID)
+		if m.listing != nil {
+			m.listing.drop(e.Job.ID)
+		}
 		m.changed = true // another one may follow it
 		return true
 	}
 	return false
+}
+
+func (m *meter) listStandby(id backends.ID) {
+	if m.listing != nil {
+		m.listing.insert(id)
+	}
 }
 
 func (m *meter) isStandby(id backends.ID) bool {
@@ -196,6 +213,9 @@ func (m *meter) occupy(hosts []backends.Placement, sign int) {
 }
 
 func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends.Placement) {
+	if m.listing != nil {
+		m.listing.start(id, j, j.account < len(m.accounts)-1)
+	}
 	m.series.waited(j, at)
 	j.hosts, j.state, j.since, j.killed, j.inWindow = hosts, backends.Running, at, false, 0
 	j.wait = at.Sub(j.at)
@@ -288,6 +308,10 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 	j := m.jobs[id]
 	delete(m.jobs, id)
 	delete(m.clocks, id)
+	m.finished++
+	if m.listing != nil {
+		m.listing.end(id, j)
+	}
 	slowdown := max(1, at.Sub(j.at).Seconds()/max(j.run, tooShort).Seconds())
 	m.eachTally(j, func(g *tally) {
 		g.Jobs++

@@ -12,25 +12,31 @@ type Result struct {
 	Window     Window      `json:"window"`
 	Within     int         `json:"within_jobs"` // jobs within the guarantee: the same ones for all policies
 	Policies   []Outcome   `json:"policies"`    // in the order of Setup
-	Notes      []string    `json:"notes"`       // what a reader must know to understand the figures
+	Idle       []Guarantee `json:"guarantees_without_jobs,omitempty"`
+	Notes      []string    `json:"notes"` // what a reader must know to understand the figures
 }
 
 // Source is the trace and what was made of it.
 type Source struct {
 	Name     string    `json:"name"`     // the file's, without its folder
 	Format   string    `json:"format"`   // swf, sacct, lsb.acct, ledger
-	Jobs     int       `json:"jobs"`     // simulated
+	Jobs     int       `json:"jobs"`     // simulated, the same ones under every policy
+	Read     int       `json:"read"`     // jobs of the trace that could be read, left out or not
 	LeftOut  []LeftOut `json:"left_out"` // by reason, alphabetically
 	BadLines []string  `json:"bad_lines"`
 	Repeated int       `json:"repeated"` // times, end to end
 	OneSlot  bool      `json:"one_slot"` // each job of n slots became n jobs of one
 }
 
-// LeftOut is jobs that were simulated under no policy.
+// LeftOut is jobs that were simulated under no policy, or not under one. The shares are of
+// all jobs of the trace.
 type LeftOut struct {
 	Why         string  `json:"why"`
 	Jobs        int     `json:"jobs"`
+	JobShare    float64 `json:"job_share"`
 	SlotSeconds float64 `json:"slot_seconds"`
+	WorkShare   float64 `json:"slot_seconds_share"`
+	Unknown     bool    `json:"slot_seconds_unknown,omitempty"` // the trace does not have them
 }
 
 // FarmSize is the farm in slots.
@@ -87,6 +93,8 @@ const (
 // Outcome is the result of one policy.
 type Outcome struct {
 	Policy string `json:"policy"`
+
+	CannotRun []LeftOut `json:"cannot_run"` // jobs that can never start under this policy, by reason; they count in no other figure
 
 	Within   Group   `json:"within"`   // jobs within the guarantee
 	Rest     Group   `json:"rest"`     // all other jobs

@@ -41,22 +41,26 @@ func Run(ctx context.Context, s Setup) (*Result, error) {
 			return nil, err
 		}
 	}
-	v, err := w.survey()
+	v, err := w.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
+	w.jobs = v.jobs
 	if v.jobs == 0 {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrNothing)
 	}
 	r := &Result{
-		Trace: Source{Name: s.Name, Format: string(s.Format), Jobs: v.jobs, LeftOut: v.out, BadLines: s.Trace.Bad, Repeated: max(s.Repeat, 1), OneSlot: s.OneSlot},
-		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Within: v.within,
+		Trace: Source{Name: s.Name, Format: string(s.Format), Jobs: v.jobs, Read: v.all.jobs, LeftOut: v.out, BadLines: s.Trace.Bad, Repeated: max(s.Repeat, 1), OneSlot: s.OneSlot},
+		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Within: v.within, Idle: v.idle,
 		Notes: w.places.notes(),
 	}
 	for _, policy := range s.Policies {
 		d, err := newDriver(ctx, w, policy, v.window, fences)
 		if err != nil {
 			return nil, err
+		}
+		if policy == Dedicated {
+			d.meter.out.CannotRun = v.noRoom
 		}
 		if err := d.run(); err != nil {
 			return nil, fmt.Errorf("policy %s: %w", policy, err)
@@ -93,12 +97,15 @@ type driver struct {
 	tags   [2]string  // of jobs that the filter does not change: requeue, suspend
 	ended  int        // jobs that the queue still knows
 
-	last    time.Time // cycle
-	first   time.Time // cycle
-	due     time.Time // something happened then, or the plan changes then, that a cycle must see; zero: nothing
-	quiet   bool      // the next cycle would do nothing if nothing happened
-	marked  pba.Follow
-	checker *checker
+	last      time.Time      // cycle
+	first     time.Time      // cycle
+	due       time.Time      // something happened then, or the plan changes then, that a cycle must see; zero: nothing
+	snapshot  []backends.Job // memory of the last one, to be used again
+	listing   *listing       // nil: each snapshot lists all jobs
+	clocksRun bool           // PBA jobs wait
+	quiet     bool           // the next cycle would do nothing if nothing happened
+	marked    pba.Follow
+	checker   *checker
 }
 
 func newDriver(ctx context.Context, w *workload, policy string, window Window, fences []Fence) (*driver, error) {
@@ -118,6 +125,10 @@ func newDriver(ctx context.Context, w *workload, policy string, window Window, f
 		Manager: manager.Config{AgeingInterval: w.Policy.Cycle, AgeingCap: 69, ReserveAfter: w.Reserve},
 		Hosts:   hosts, Start: window.From, Watch: d.watch, WatchEnd: d.meter.runEnded,
 	})
+	if !w.listsAll() {
+		d.listing = newListing(d.acts())
+		d.meter.listing = d.listing
+	}
 	d.tags[0], d.tags[1] = backends.Tag{}.String(), backends.Tag{Preempt: backends.PreemptSuspend}.String()
 	groups := map[string][]string{}
 	everyGroup := slices.Clone(w.calendar.projects)
@@ -143,6 +154,9 @@ func (d *driver) rules(_ context.Context, now time.Time) (pba.Rules, error) {
 		p.Projects = append(p.Projects, plan.Project{Name: name, Group: name})
 	}
 	p.Allocations, _ = d.calendar.inForce(now)
+	if !d.acts() { // none is preempted for, so the search for victims would be in vain
+		p.PendingThreshold, p.Thresholds = never, nil
+	}
 	if d.policy == Seconds {
 		p.Thresholds = map[string]time.Duration{}
 		for _, name := range d.calendar.projects {
@@ -152,25 +166,25 @@ func (d *driver) rules(_ context.Context, now time.Time) (pba.Rules, error) {
 	return pba.Rules{Policy: p, Observe: !d.acts()}, nil
 }
 
+// never is longer than any job waits.
+const never = 100 * 365 * 24 * time.Hour
+
 // acts reports whether Allotment runs the farm.
 func (d *driver) acts() bool { return d.policy == PBA || d.policy == Seconds }
 
 // run submits all jobs, and returns when all have ended.
 func (d *driver) run() error {
-	next, stop := iter.Pull2(d.arrivals(nil))
+	next, stop := iter.Pull2(d.startable())
 	defer stop()
 	a, err, more := next()
-	if !more {
-		return ErrNothing
-	}
 	d.first = d.nextGridTime(d.meter.window.From)
 	d.last = d.first.Add(-d.Policy.Cycle)
 	d.due = d.first
-	for n := 0; ; n++ {
+	for {
 		if err != nil {
 			return err
 		}
-		if n%1024 == 0 && d.ctx.Err() != nil {
+		if d.ctx.Err() != nil {
 			return context.Cause(d.ctx)
 		}
 		cycle := d.nextCycle()
@@ -194,6 +208,20 @@ func (d *driver) run() error {
 			}
 		default:
 			return fmt.Errorf("%d jobs would wait for ever", len(d.meter.jobs))
+		}
+	}
+}
+
+// startable yields the jobs that can start under this policy.
+func (d *driver) startable() iter.Seq2[arrival, error] {
+	if d.policy != Dedicated {
+		return d.arrivals(nil)
+	}
+	return func(yield func(arrival, error) bool) {
+		for a, err := range d.arrivals(nil) {
+			if a.noFence == "" && !yield(a, err) {
+				return
+			}
 		}
 	}
 }
@@ -254,11 +282,30 @@ func (d *driver) nextBeat() time.Time {
 // reclaimsRecorded reports whether all reclaims have ended and are recorded.
 func (d *driver) reclaimsRecorded() bool { return len(d.meter.reclaims) == 0 }
 
+// countSkipped adds to the clocks what the cycles that were skipped would have: under a
+// policy that preempts nobody jobs may wait for weeks while nothing else happens.
+func (d *driver) countSkipped(at time.Time) {
+	skipped := (at.Sub(d.last) - 1) / d.Policy.Cycle * d.Policy.Cycle
+	if !d.clocksRun || skipped <= 0 {
+		return
+	}
+	m := &d.ledger.Memory
+	for id, j := range m.Jobs { // in any order: each by itself
+		if j.ClockSeen.Equal(m.LastCycle) {
+			j.Clock += skipped
+			j.ClockSeen = j.ClockSeen.Add(skipped)
+			m.Jobs[id] = j
+		}
+	}
+	m.LastCycle = m.LastCycle.Add(skipped)
+}
+
 const manyEnded = 4096
 
 // cycle runs one of the engine's cycles, and updates the meter.
 func (d *driver) cycle(at time.Time) error {
 	d.due = time.Time{}
+	d.countSkipped(at)
 	if _, change := d.calendar.inForce(at); !change.IsZero() && len(d.meter.jobs) > 0 {
 		d.requestCycle(change)
 	}
@@ -276,6 +323,7 @@ func (d *driver) cycle(at time.Time) error {
 	} else if beat.After(d.last) {
 		d.last = beat // which was skipped
 	}
+	d.noteActs(&r)
 	d.observe(&r)
 	if d.meter.changed {
 		d.meter.changed, d.quiet = false, false
@@ -291,7 +339,8 @@ func (d *driver) cycle(at time.Time) error {
 // do anything if nothing happened meanwhile.
 //
 // A plan is a function of the farm, of what is remembered and of the time. Time
-// alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
+// alone moves only: the clocks of PBA jobs that wait, which countSkipped moves where
+// they are all that matters; reclaims, holds,
 // reservations and suspended jobs; backing off, min_runtime, run limits and caps,
 // which concern only waiting beneficiaries; throughput pools, and standby jobs. Where
 // there is none of these, and a plan had nothing to do, it has nothing to do
@@ -303,13 +352,15 @@ func (d *driver) observe(r *pba.Result) {
 		d.meter.starve(account, now)
 	}
 	clear(d.meter.clocks)
+	d.clocksRun = false
 	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput() && len(r.Rules.Policy.Standby) == 0
 	for id, j := range p.Memory.Jobs {
 		quiet = quiet && len(j.Reserved) == 0
 		if j.Pool == 0 || j.Kept > 0 || !j.ClockSeen.Equal(now) {
 			continue
 		}
-		quiet = false
+		quiet = quiet && r.Rules.Observe
+		d.clocksRun = true
 		if m := d.meter.jobs[id]; m != nil && m.state == backends.Running {
 			// It started in this very cycle, by an act of it.
 			m.clock = max(m.clock, j.Clock)
@@ -318,7 +369,7 @@ func (d *driver) observe(r *pba.Result) {
 		}
 	}
 	for i := range p.Skipped {
-		if j := d.meter.jobs[p.Skipped[i].Job]; j != nil && strings.Contains(p.Skipped[i].Reason, "max_victims_per_project") {
+		if j := d.meter.jobs[p.Skipped[i].Job]; j != nil && d.acts() && strings.Contains(p.Skipped[i].Reason, "max_victims_per_project") {
 			j.putOff = true
 		}
 	}
@@ -411,16 +462,31 @@ func (d *driver) submit(a *arrival) error {
 		return fmt.Errorf("submit a job of %d slots: %w", a.slots, err)
 	}
 	d.meter.jobs[id] = j
+	d.startListing(id, j, &spec)
 	d.meter.markChanged(j)
 	d.requestIfChanged(a.at)
 	return nil
 }
 
+// startListing decides whether snapshots list a job that was just submitted.
+func (d *driver) startListing(id backends.ID, j *metered, spec *backends.Spec) {
+	switch {
+	case d.listing == nil || j.listed:
+	case spec.Priority != 0: // the filter's
+		d.listing.list(id, j)
+	default:
+		d.listing.wait(id, j, j.account < len(d.calendar.projects), spec.Queue)
+	}
+}
+
 func (d *driver) watch(at time.Time, e manager.Effect) {
+	d.meter.watch(at, e)
 	if _, ok := e.(manager.Finished); ok {
 		d.ended++
+		if d.Progress != nil {
+			d.Progress(d.policy, d.meter.finished, d.jobs)
+		}
 	}
-	d.meter.watch(at, e)
 }
 
 // publish updates the submit filter with the pools and their standing.
@@ -517,6 +583,7 @@ func (e *engineView) Abilities() backends.Abilities {
 		for i := range all {
 			if all[i].Err == nil && !e.d.meter.isStandby(all[i].ID) {
 				e.d.meter.standbys[all[i].ID] = nil // it waits
+				e.d.meter.listStandby(all[i].ID)
 			}
 		}
 		return all

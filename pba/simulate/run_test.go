@@ -167,18 +167,39 @@ func TestRequestedSlots(t *testing.T) {
 	}
 }
 
-// What dedicated could never run is left out under every policy, and counted.
-func TestLeftOut(t *testing.T) {
+// The same jobs run under every policy. What is too wide for the farm is left out; what is
+// too wide for a part of it can't run under dedicated alone, which shows that.
+func TestJobsThatCannotRun(t *testing.T) {
 	s := setup(newStore(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, planEntry("bob", 2))
 	r := mustRun(t, s)
-	want := []simulate.LeftOut{
-		{Why: "wider than what dedicated fences off for project bob (2 slots)", Jobs: 1, SlotSeconds: 40},
-		{Why: "wider than what dedicated leaves the others (2 slots)", Jobs: 2, SlotSeconds: 120},
-	}
-	if diff := cmp.Diff(want, r.Trace.LeftOut); diff != "" || r.Trace.Jobs != 1 {
+	if diff := cmp.Diff([]simulate.LeftOut{{Why: "wider than the farm (4 slots)", Jobs: 1, JobShare: 0.25, SlotSeconds: 90, WorkShare: 90 / 170.0}}, r.Trace.LeftOut); diff != "" || r.Trace.Jobs != 3 {
 		t.Errorf("%d jobs: %s", r.Trace.Jobs, diff)
 	}
-	s.First = 1
+	want := []simulate.LeftOut{
+		{Why: "wider than what dedicated fences off for project bob (2 slots)", Jobs: 1, JobShare: 0.25, SlotSeconds: 40, WorkShare: 40 / 170.0},
+		{Why: "wider than what dedicated leaves the others (2 slots)", Jobs: 1, JobShare: 0.25, SlotSeconds: 30, WorkShare: 30 / 170.0},
+	}
+	for i, jobs := range []int{3, 1, 3} {
+		o := &r.Policies[i]
+		if ran := o.Within.Jobs + o.Rest.Jobs; ran != jobs {
+			t.Errorf("%s: %d jobs ran, want %d", o.Policy, ran, jobs)
+		}
+		var cannot []simulate.LeftOut
+		if o.Policy == simulate.Dedicated {
+			cannot = want
+		}
+		if diff := cmp.Diff(cannot, o.CannotRun); diff != "" {
+			t.Errorf("%s: %s", o.Policy, diff)
+		}
+	}
+	s.Policies = []string{simulate.PBA}
+	if alone := mustRun(t, s); !cmp.Equal(alone.Policies[0], r.Policies[2]) {
+		t.Error("which policies are compared changes the jobs")
+	}
+	if share := r.Trace.LeftOut[0].Share(); share != "25.0 % of the jobs, 52.9 % of the slot-seconds" {
+		t.Error(share)
+	}
+	s.Trace = newStore(t, job{2, 10, 9, "ann"})
 	if _, err := simulate.Run(context.Background(), s); !errors.Is(err, simulate.ErrNothing) {
 		t.Errorf("no job is left: %v", err)
 	}
@@ -198,7 +219,7 @@ func compareWithoutSkipping(t tester, s simulate.Setup, describe func() string) 
 	for _, o := range quick.Policies {
 		skipped += o.Skipped
 	}
-	s.EveryCycle = true
+	s.EveryCycle, s.EveryJob = true, true
 	whole := mustRun(t, s)
 	if diff := cmp.Diff(noCounts(whole), noCounts(quick)); diff != "" {
 		t.Fatalf("skipping cycles changes the result (- all cycles, + fewer):\n%s\n%s", diff, describe())
@@ -294,6 +315,21 @@ func TestSkippedCyclesChangeNothingOfABusyFarm(t *testing.T) {
 	s.Suspend, s.Seed, s.Kill = 0.2, 5, 10*time.Second
 	if compareWithoutSkipping(t, s, func() string { return "" }) == 0 {
 		t.Error("no cycle was skipped")
+	}
+}
+
+// Jobs that snapshots leave out change nothing where users with guarantees have long queues, and
+// jobs of other users wait for weeks.
+func TestUnlistedJobsChangeNothing(t *testing.T) {
+	jobs := busyTrace(700)
+	for i := range jobs {
+		jobs[i].at /= 4
+	}
+	for _, order := range [][]plan.Criterion{{plan.ByPending}, {plan.ByStart, plan.ByOverSubscribed, plan.ByPending}} {
+		s := setup(newStore(t, jobs...), 32, planEntry("u1", 8), planEntry("u2", 10))
+		s.Suspend, s.Seed, s.Kill, s.Policy.VictimOrder = 0.2, 5, 10*time.Second, order
+		s.Policies = []string{simulate.FIFO, simulate.Dedicated, simulate.PBA, simulate.Seconds}
+		compareWithoutSkipping(t, s, func() string { return "" })
 	}
 }
 

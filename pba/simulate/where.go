@@ -18,13 +18,13 @@ type places struct {
 	resources  map[string]string // name that the queue knows each by
 	farms      [][]backends.Host // by account, what dedicated leaves it; nil: that is not asked for
 	hosts      []backends.Host
-	known      map[string]string // by what jobs ask for, why it can't be met
+	known      map[string][2]string // by what jobs ask for, why the farm can't meet it, and why dedicated can't
 
 	unplaced  int            // jobs of a partition, on hosts that are in none
 	uncounted map[string]int // jobs by resource that no host has
 }
 
-// Why a job is simulated under no policy.
+// Why a job can't run, the last under dedicated alone.
 const (
 	noPartition = "no host of the farm is in its partition"
 	noHosts     = "the hosts of its partition can't hold it, with the resources that it had"
@@ -34,7 +34,7 @@ const (
 // newPlaces gives partitions, which are the features of hosts, and resources names that
 // the queue knows. It returns the hosts as the queue sees them.
 func newPlaces(hosts []backends.Host) (*places, []backends.Host) {
-	p := &places{partitions: map[string]string{}, resources: map[string]string{}, known: map[string]string{}, uncounted: map[string]int{}}
+	p := &places{partitions: map[string]string{}, resources: map[string]string{}, known: map[string][2]string{}, uncounted: map[string]int{}}
 	hosts = slices.Clone(hosts)
 	for i := range hosts {
 		h := &hosts[i]
@@ -106,13 +106,20 @@ func (p *places) notes() []string {
 	return all
 }
 
-// whyNever returns why a job could never run under some policy; "": it could.
+// whyNever returns why the farm could never run a job; "": it could.
 func (p *places) whyNever(a *arrival) string {
 	if a.nowhere {
 		return noPartition
 	}
+	return p.whyNot(a)[0]
+}
+
+// whyNoFence returns why dedicated could never run a job that the farm could; "": it could.
+func (p *places) whyNoFence(a *arrival) string { return p.whyNot(a)[1] }
+
+func (p *places) whyNot(a *arrival) (why [2]string) {
 	if a.feature == "" && len(a.needs) == 0 {
-		return ""
+		return why
 	}
 	key := fmt.Sprint(a.account, a.feature, a.needs, a.slots, a.memory, a.oneHost)
 	why, seen := p.known[key]
@@ -122,9 +129,9 @@ func (p *places) whyNever(a *arrival) string {
 		}
 		switch {
 		case !a.fits(p.hosts):
-			why = noHosts
+			why[0] = noHosts
 		case p.farms != nil && !a.fits(p.farms[a.account]):
-			why = noFence
+			why[1] = noFence
 		}
 		p.known[key] = why
 	}

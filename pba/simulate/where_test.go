@@ -127,8 +127,9 @@ func TestDedicatedDividesResources(t *testing.T) {
 	), 0, planEntry("bob", 2))
 	s.Hosts = []backends.Host{{Name: "n1", Slots: 4, Features: []string{"cpu"}, Has: []backends.Amount{{Name: "gpu", Count: 2}}}}
 	r := mustRun(t, s)
-	if len(r.Trace.LeftOut) != 1 || r.Trace.LeftOut[0].Jobs != 1 || !strings.Contains(r.Trace.LeftOut[0].Why, "dedicated") || r.Trace.Jobs != 2 {
-		t.Errorf("%d jobs, left out: %+v", r.Trace.Jobs, r.Trace.LeftOut)
+	cannot := r.Policies[1].CannotRun
+	if len(cannot) != 1 || cannot[0].Jobs != 1 || !strings.Contains(cannot[0].Why, "dedicated") || r.Trace.Jobs != 3 || len(r.Trace.LeftOut) != 0 {
+		t.Errorf("%d jobs, left out: %+v, under dedicated %+v", r.Trace.Jobs, r.Trace.LeftOut, cannot)
 	}
 }
 

@@ -2,10 +2,10 @@ package simulate
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"hash/fnv"
 	"iter"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -27,7 +27,7 @@ type Setup struct {
 	Policy  plan.Policy   // projects and allocations come from Plan
 	Filter  esub.Settings // of the submit filter
 	Shift   time.Duration // added to all times of the trace, so that the plan's weeks meet them
-	ByUser  bool          // a job's project is its user's name, instead of the recorded one
+	By      []Selector    // whose jobs are the projects' of Plan; nil: those that were recorded as theirs
 	Reserve time.Duration // miniq's reserve_after
 
 	Policies      []string
@@ -39,9 +39,49 @@ type Setup struct {
 	Kill          time.Duration
 	Seed          uint64
 
-	EveryCycle bool // run also the cycles that can't change anything
-	Buckets    int  // of the series; 0: none
-	Check      bool // search all sets of victims for cheaper ones (one host only)
+	EveryJob   bool                                // each cycle's snapshot lists also the jobs that the cycle can do nothing about
+	EveryCycle bool                                // run also the cycles that can't change anything
+	Buckets    int                                 // of the series; 0: none
+	Progress   func(policy string, done, jobs int) // called for each job that ends; nil: not at all
+	Check      bool                                // search all sets of victims for cheaper ones (one host only)
+}
+
+// Selector says whose jobs are a project's. The first that matches a job counts.
+type Selector struct {
+	Kind    Kind
+	Name    string // of the user, group …
+	Project string
+}
+
+// Kind is what a job is selected by.
+type Kind string
+
+// The kinds.
+const (
+	ByProject   Kind = "project"
+	ByUser      Kind = "user"
+	ByGroup     Kind = "group"
+	ByQueue     Kind = "queue"
+	ByPartition Kind = "partition"
+)
+
+// Kinds lists them.
+func Kinds() []Kind { return []Kind{ByUser, ByProject, ByGroup, ByQueue, ByPartition} }
+
+// name returns what a record has of that kind.
+func (s *Selector) name(r *trace.Record) string {
+	switch s.Kind {
+	case ByUser:
+		return r.User
+	case ByGroup:
+		return r.Group
+	case ByQueue:
+		return r.Queue
+	case ByPartition:
+		return r.Partition
+	case ByProject:
+	}
+	return r.Project
 }
 
 // arrival is one job on its way to the farm.
@@ -61,6 +101,7 @@ type arrival struct {
 
 	feature string            // of the hosts of its partition; "": any host
 	nowhere bool              // no host is in its partition
+	noFence string            // why dedicated can't run it; "": it can
 	needs   []backends.Amount // on each of its hosts
 	oneHost bool
 }
@@ -70,10 +111,12 @@ type workload struct {
 	*Setup
 	calendar *calendar
 	accounts map[string]int
-	most     []int // slots that each account could ever use at once under the policies asked for
-	why      []string
+	slots    int      // of the farm
+	fenced   []int    // by account, the slots that dedicated leaves it; nil: that is not asked for
+	why      []string // by account, how a job that is wider is described
 	start    time.Time
 	period   time.Duration // from one repetition to the next
+	jobs     int           // that run
 	places   *places
 	hosts    []backends.Host // as the queue sees them
 }
@@ -88,24 +131,20 @@ func newWorkload(s *Setup, c *calendar, fences []Fence) *workload {
 		span := s.Trace.Last.Sub(s.Trace.First)
 		w.period = scaled(span+span/time.Duration(s.Trace.Jobs-1), s.ScaleArrivals)
 	}
-	all := 0
 	for _, h := range s.Hosts {
-		all += h.Slots
+		w.slots += h.Slots
 	}
-	rest := all
-	for range c.projects {
-		w.most, w.why = append(w.most, all), append(w.why, wider(all, "the farm"))
+	if len(fences) == 0 {
+		return w
 	}
+	rest := w.slots
+	w.fenced, w.why = make([]int, len(c.projects)+1), make([]string, len(c.projects)+1)
 	for _, f := range fences {
 		rest -= f.Slots
 		i := w.accounts[f.Project]
-		w.most[i], w.why[i] = f.Slots, wider(f.Slots, "what dedicated fences off for project "+f.Project)
+		w.fenced[i], w.why[i] = f.Slots, wider(f.Slots, "what dedicated fences off for project "+f.Project)
 	}
-	if len(fences) == 0 {
-		w.most, w.why = append(w.most, all), append(w.why, wider(all, "the farm"))
-	} else {
-		w.most, w.why = append(w.most, rest), append(w.why, wider(rest, "what dedicated leaves the others"))
-	}
+	w.fenced[len(c.projects)], w.why[len(c.projects)] = rest, wider(rest, "what dedicated leaves the others")
 	return w
 }
 
@@ -120,9 +159,10 @@ func scaled(d time.Duration, times float64) time.Duration {
 	return time.Duration(float64(d) / times)
 }
 
-// arrivals yields the jobs in order, the same ones each time. It calls out, unless nil,
-// for jobs that some policy could never run. An error is the last value.
-func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arrival, error] {
+// arrivals yields the jobs in order, the same ones each time and for all policies. It calls
+// seen, unless nil, for each record of the trace, with why the farm could never run it. An
+// error is the last value.
+func (w *workload) arrivals(seen func(why string, r *trace.Record)) iter.Seq2[arrival, error] {
 	return func(yield func(arrival, error) bool) {
 		fences := make([]fence, len(w.calendar.projects))
 		for i, name := range w.calendar.projects {
@@ -140,25 +180,18 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 					break
 				}
 				a := w.arrival(&r, from, uint64(round)<<40|uint64(n))
-				if a.slots > w.most[a.account] {
-					if out != nil {
-						out(w.why[a.account], &r)
-					}
-					continue
-				}
-				if why := w.places.whyNever(&a); why != "" {
-					if out != nil {
-						out(why, &r)
-					}
-					continue
-				}
-				if out != nil {
-					w.places.note(&r)
-				}
 				copies := 1
-				if w.OneSlot { // of those that are not too wide: the same work as else
+				if w.OneSlot {
 					copies, a.slots, a.memory, a.needs = r.Slots, 1, r.Memory/int64(r.Slots), nil
 				}
+				why := w.whyNever(&a)
+				if seen != nil {
+					seen(why, &r)
+				}
+				if why != "" {
+					continue
+				}
+				a.noFence = w.whyNoFence(&a)
 				for range copies {
 					a.within = a.account < len(fences) && w.hasGuarantee(&a) && fences[a.account].submit(w.calendar, a.at, a.slots, a.run)
 					if !yield(a, nil) {
@@ -176,8 +209,8 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 		user: r.User, project: r.Project, step: r.Step, account: len(w.calendar.projects), kill: w.Kill,
 	}
 	w.places.place(&a, r)
-	if w.ByUser {
-		a.project, a.step = r.User, ""
+	if w.By != nil {
+		a.project, a.step = w.selected(r), ""
 	}
 	if i, ok := w.accounts[a.project]; ok {
 		a.account = i
@@ -190,6 +223,36 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 	return a
 }
 
+// selected returns the project that a job counts under by the selectors; "": none.
+func (w *workload) selected(r *trace.Record) string {
+	for i := range w.By {
+		if w.By[i].name(r) == w.By[i].Name {
+			return w.By[i].Project
+		}
+	}
+	return ""
+}
+
+// whyNever returns why the farm could never run a job; "": it could.
+func (w *workload) whyNever(a *arrival) string {
+	if a.slots > w.slots {
+		return wider(w.slots, "the farm")
+	}
+	return w.places.whyNever(a)
+}
+
+// whyNoFence returns why dedicated could never run a job that the farm could; "": it
+// could, or that policy is not asked for.
+func (w *workload) whyNoFence(a *arrival) string {
+	switch {
+	case w.fenced == nil:
+		return ""
+	case a.slots > w.fenced[a.account]:
+		return w.why[a.account]
+	}
+	return w.places.whyNoFence(a)
+}
+
 // hasGuarantee reports whether a pool in force matches a job and is wide enough.
 func (w *workload) hasGuarantee(a *arrival) bool {
 	now, _ := w.calendar.inForce(a.at)
@@ -200,25 +263,37 @@ func (w *workload) hasGuarantee(a *arrival) bool {
 
 // survey is the result of a first reading of the workload.
 type survey struct {
-	jobs   int
+	jobs   int // that run, copies of a record counted one by one
 	within int
 	window Window
+	all    amount // that the trace has
 	out    []LeftOut
+	noRoom []LeftOut   // that dedicated can't run
+	idle   []Guarantee // that no job is of
 }
 
-func (w *workload) survey() (survey, error) {
+func (w *workload) survey(ctx context.Context) (survey, error) {
 	var s survey
-	left := map[string]*LeftOut{}
+	out, noRoom := omissions{}, omissions{}
+	idle := w.calendar.guarantees()
 	for why, n := range w.Trace.Out {
-		left[why] = &LeftOut{Why: why, Jobs: n * max(w.Repeat, 1)}
+		n *= max(w.Repeat, 1)
+		out.of(why).Jobs = n
+		out.of(why).Unknown = why != trace.NeverRan
+		s.all.jobs += n
 	}
 	for a, err := range w.arrivals(func(why string, r *trace.Record) {
-		if left[why] == nil {
-			left[why] = &LeftOut{Why: why}
+		work := float64(r.Slots) * r.Run.Seconds()
+		s.all.add(1, work)
+		if why != "" {
+			out.of(why).add(1, work)
+			return
 		}
-		left[why].Jobs++
-		left[why].SlotSeconds += float64(r.Slots) * r.Run.Seconds()
+		w.places.note(r)
 	}) {
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		if err != nil {
 			return s, err
 		}
@@ -229,11 +304,16 @@ func (w *workload) survey() (survey, error) {
 		if s.jobs++; a.within {
 			s.within++
 		}
+		if a.account < len(w.calendar.projects) {
+			idle = slices.DeleteFunc(idle, func(g Guarantee) bool { return g.covers(&a) })
+		}
+		if a.noFence != "" {
+			noRoom.of(a.noFence).add(1, float64(a.slots)*a.run.Seconds())
+		}
 	}
 	s.window.Seconds = s.window.To.Sub(s.window.From).Seconds()
-	for _, why := range slices.Sorted(maps.Keys(left)) {
-		s.out = append(s.out, *left[why])
-	}
+	s.idle = idle
+	s.out, s.noRoom = out.list(s.all), noRoom.list(s.all)
 	return s, nil
 }
 

@@ -23,7 +23,7 @@ func fixture(projects ...string) *simulate.Result {
 	r := &simulate.Result{
 		Trace: simulate.Source{
 			Name: "NASA-iPSC-1993-3.1-cln.swf.gz", Format: "swf", Jobs: 18066, Repeated: 1,
-			LeftOut: []simulate.LeftOut{{Why: "wider than what dedicated leaves the others", Jobs: 173, SlotSeconds: 18.3e6}},
+			LeftOut: []simulate.LeftOut{{Why: "wider than the farm", Jobs: 12, JobShare: 0.0007, SlotSeconds: 360e3, WorkShare: 0.005}},
 		},
 		Farm: simulate.FarmSize{Slots: 128, Hosts: 128},
 		Settings: simulate.Settings{
@@ -55,6 +55,9 @@ func outcome(r *simulate.Result, i int, policy string, projects []string) simula
 		o.Projects = append(o.Projects, fared(p, 5000, 120, 90))
 	}
 	o.Projects = append(o.Projects, fared("", 13066, 900, 0))
+	if policy == simulate.Dedicated {
+		o.CannotRun = []simulate.LeftOut{{Why: "wider than what dedicated leaves the others", Jobs: 173, JobShare: 0.009, SlotSeconds: 18.3e6, WorkShare: 0.286}}
+	}
 	if policy == simulate.PBA {
 		o.LostSeconds, o.LostShare = 2.1e6, 0.006
 		o.Preemptions, o.Suspensions, o.Reclaims, o.Requested, o.Evicted, o.Ratio, o.Useless, o.Expired = 312, 31, 208, 1411, 1529, 1529.0/1411, 2, 1

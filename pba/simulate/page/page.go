@@ -52,7 +52,7 @@ type runView struct {
 // fact is a line of the head.
 type fact struct{ What, Is string }
 
-type leftOut struct{ Why, Jobs, SlotHours string }
+type leftOut struct{ Policies, Why, Jobs, JobShare, SlotHours, WorkShare string }
 
 //go:embed page.html
 var source string
@@ -94,7 +94,12 @@ func runOf(id string, run Run) (runView, error) {
 	r := run.Result
 	v := runView{ID: id, Name: run.Name, Head: head(r), Notes: r.Notes, Bad: r.Trace.BadLines, Tables: tables(r)}
 	for _, l := range r.Trace.LeftOut {
-		v.Left = append(v.Left, leftOut{l.Why, count(l.Jobs), slotHours(l.SlotSeconds)})
+		v.Left = append(v.Left, leftOutOf("all", &l))
+	}
+	for i := range r.Policies {
+		for _, l := range r.Policies[i].CannotRun {
+			v.Left = append(v.Left, leftOutOf(policyName(r.Policies[i].Policy), &l))
+		}
 	}
 	var err error
 	if v.Time, v.More, err = overTime(id, r); err != nil {
@@ -102,6 +107,14 @@ func runOf(id string, run Run) (runView, error) {
 	}
 	v.Waits, err = waits(id, r)
 	return v, err
+}
+
+func leftOutOf(policies string, l *simulate.LeftOut) leftOut {
+	o := leftOut{Policies: policies, Why: l.Why, Jobs: count(l.Jobs), JobShare: percent(l.JobShare), SlotHours: slotHours(l.SlotSeconds), WorkShare: percent(l.WorkShare)}
+	if l.Unknown {
+		o.SlotHours, o.WorkShare = "not known", "not known"
+	}
+	return o
 }
 
 // head returns the facts about what was simulated.

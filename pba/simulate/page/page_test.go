@@ -135,7 +135,7 @@ func TestFiguresAreLabelled(t *testing.T) {
 	text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(strings.ReplaceAll(html, "\u202f", ""), " ")
 	text = strings.Join(strings.Fields(text), " ")
 	for _, want := range []string{
-		"pba simulate --seed 1", "NASA-iPSC-1993-3.1-cln.swf.gz (swf)", "18066 simulated, 4211 of them within the guarantee; 173 left out", "wider than what dedicated leaves the others 173 5083",
+		"pba simulate --seed 1", "NASA-iPSC-1993-3.1-cln.swf.gz (swf)", "18066 simulated, 4211 of them within the guarantee; 12 left out", "wider than what dedicated leaves the others fenced off 173 0.9 % 5083 28.6 %", "wider than the farm all 12 0.1 % 100 0.5 %",
 		"128 slots on 128 hosts", "32 slots for project user7; 32 slots for project user4", "1993-10-01 07:00 to 1994-01-01 07:00 UTC (92 d)", "with seed 1", "Allotment 1.2.3",
 		"median 1778 29.6 min 44.4 1.1", "the promise is 100 s", "jobs beyond the promise 0 0 3 of these, put off by max_victims_per_project 0 0 2", "checked 0 0 200 cheaper sets found 0 0 1", "greatest 4411 4411 4411", "used 65.6 % 64.8 % 65.6 %", "useful 65.6 % 64.8 % 65.5 %", "lost 0 0 583", "seconds 1234567 14.3 d 61728 17.1 h 3086 51.4 min",
 		"Preemptions runs that were ended or suspended for another job all 0 0 312 suspended 0 0 31", "requested 0 0 1411", "evicted 0 0 1529", "evicted ÷ requested – – 1.08", "useless 0 0 2",

@@ -63,7 +63,8 @@ func (f *lsbFields) record() (*Record, error) {
 	f.skip("beginTime", "termTime")
 	started := f.seconds("startTime")
 	user := f.text("userName")
-	f.skip("queue", "resReq", "dependCond", "preExecCmd", "fromHost", "cwd", "inFile", "outFile", "errFile", "jobFile")
+	queue := f.text("queue")
+	f.skip("resReq", "dependCond", "preExecCmd", "fromHost", "cwd", "inFile", "outFile", "errFile", "jobFile")
 	f.hosts("numAskedHosts")
 	if n := f.hosts("numExHosts"); n > 0 {
 		slots = n
@@ -78,7 +79,7 @@ func (f *lsbFields) record() (*Record, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	r := &Record{User: user, Slots: slots, Submitted: submitted, Run: ended.Sub(started)}
+	r := &Record{User: user, Queue: queue, Slots: slots, Submitted: submitted, Run: ended.Sub(started)}
 	r.Project, r.Step = backends.SplitProject(project)
 	switch {
 	case user == "":

@@ -23,6 +23,8 @@ type Record struct {
 	Step      string
 	Memory    int64             // bytes over all slots that it asked for; 0: not stated
 	RunLimit  time.Duration     // that it asked for; 0: none
+	Group     string            // UNIX group; "": not stated
+	Queue     string            // "": not stated
 	Partition string            // that it ran in; "": not stated
 	Nodes     int               // that it ran on; 0: not stated
 	Units     []backends.Amount // resources that it had in all beside slots and memory, by name

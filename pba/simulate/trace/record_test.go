@@ -62,11 +62,11 @@ broken
   61   26615  -1    0   1   -1  -1   2    1    -1  5   5   1   3  0  1 -1 -1
   62   26615  -1   -1   1   -1  -1   2    1    -1  1   5   1   3  0  1 -1 -1
 `, SWF, []Record{
-		{Submitted: at(749458803 + 25574), Run: 10 * time.Second, Slots: 1, User: "4", Project: "4", Memory: 1 << 20, RunLimit: 10 * time.Minute},
-		{Submitted: at(749458803 + 26613), Run: 716 * time.Second, Slots: 32, User: "unknown", Project: "unknown"},
-		{Submitted: at(749458803 + 26614), Run: time.Second, Slots: 2, User: "5", Project: "5"},
-		{Submitted: at(749458803 + 26615), Slots: 1, User: "5", Project: "5", LeftOut: NeverRan},
-		{Submitted: at(749458803 + 26615), Run: -1, Slots: 1, User: "5", Project: "5", LeftOut: NoLength},
+		{Submitted: at(749458803 + 25574), Run: 10 * time.Second, Slots: 1, User: "4", Project: "4", Group: "1", Memory: 1 << 20, RunLimit: 10 * time.Minute},
+		{Submitted: at(749458803 + 26613), Run: 716 * time.Second, Slots: 32, User: "unknown", Project: "unknown", Group: "1", Queue: "0", Partition: "1"},
+		{Submitted: at(749458803 + 26614), Run: time.Second, Slots: 2, User: "5", Project: "5", Group: "1", Queue: "0", Partition: "1"},
+		{Submitted: at(749458803 + 26615), Slots: 1, User: "5", Project: "5", Group: "1", Queue: "0", Partition: "1", LeftOut: NeverRan},
+		{Submitted: at(749458803 + 26615), Run: -1, Slots: 1, User: "5", Project: "5", Group: "1", Queue: "0", Partition: "1", LeftOut: NoLength},
 	}, "line 3: 1 fields, want 18")
 }
 
@@ -128,9 +128,9 @@ func TestLSBRecords(t *testing.T) {
 		`"JOB_FINISH" "10.1`+"\n"+
 		finish(1, 1795215200, 1795215500, 1795215400, "0", `1 "n1"`, "default"),
 		LSBAcc, []Record{
-			{Submitted: at(1795215258), Run: 40 * time.Second, Slots: 2, User: "alice", Project: "chipA", Step: "logic"},
-			{Submitted: at(1795215200), Run: 140 * time.Second, Slots: 5, User: "alice", Project: "default"},
-			{Submitted: at(1795215200), Slots: 1, User: "alice", Project: "default", LeftOut: NeverRan},
+			{Submitted: at(1795215258), Run: 40 * time.Second, Slots: 2, User: "alice", Queue: "normal", Project: "chipA", Step: "logic"},
+			{Submitted: at(1795215200), Run: 140 * time.Second, Slots: 5, User: "alice", Queue: "normal", Project: "default"},
+			{Submitted: at(1795215200), Slots: 1, User: "alice", Queue: "normal", Project: "default", LeftOut: NeverRan},
 		},
 		"line 6: field 5 (userId): missing",
 		"line 7: field 2 (version): its closing quote is missing",

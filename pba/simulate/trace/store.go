@@ -66,7 +66,9 @@ func (s *Store) add(r Record) error {
 		s.Last = r.Submitted
 	}
 	s.Jobs++
-	r.User, r.Project, r.Step, r.Partition = s.intern(r.User), s.intern(r.Project), s.intern(r.Step), s.intern(r.Partition)
+	for _, name := range []*string{&r.User, &r.Project, &r.Step, &r.Group, &r.Queue, &r.Partition} {
+		*name = s.intern(*name)
+	}
 	s.chunk = append(s.chunk, r)
 	if len(s.chunk) >= cmp.Or(s.perFile, chunkRecords) {
 		return s.spill()

@@ -108,6 +108,7 @@ func (j *Job) record(start time.Time) (*Record, error) {
 		r.User = strconv.Itoa(j.User)
 	}
 	r.Project = r.User
+	r.Group, r.Queue, r.Partition = numberName(j.Group), numberName(j.Queue), numberName(j.Partition)
 	if j.AskedMemory > 0 && r.Slots > 0 && j.AskedMemory < math.MaxInt64/int64(r.Slots) {
 		r.Memory = j.AskedMemory * int64(r.Slots)
 	}
@@ -116,6 +117,14 @@ func (j *Job) record(start time.Time) (*Record, error) {
 		r.LeftOut = NeverRan
 	}
 	return r.finalize(), nil
+}
+
+// numberName returns the name of what a trace numbers; "" if it is not known.
+func numberName(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func parse(words [][]byte) (Job, error) {
