@@ -149,6 +149,10 @@ endif
 bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs (budget: 1 s and 1 GiB on one core, 12 times the time for 100,000)
 	$(GO) run ./bench/plan
 
+.PHONY: bench-simulate
+bench-simulate: ## pba simulate of 188,041 one-slot jobs on 500 slots under three policies (budget: 120 s of one core, 500 MiB)
+	$(GO) run ./bench/simulate
+
 laws: ## the laws on LAWS_CHECKS random farms
 	@packages="$$(grep -rlE '^func Test(Heavy)?Law' --include='*_test.go' . | xargs -r dirname | sort -u)"; \
 	if [ -z "$$packages" ]; then echo 'skip: no laws yet'; exit 0; fi; \
