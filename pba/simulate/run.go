@@ -283,7 +283,7 @@ func (d *driver) nextBeat() time.Time {
 func (d *driver) reclaimsRecorded() bool { return len(d.meter.reclaims) == 0 }
 
 // countSkipped adds to the clocks what the cycles that were skipped would have: under a
-// policy that preempts nobody jobs may wait for weeks while nothing else happens.
+// policy that preempts no job, jobs may wait for weeks while nothing else happens.
 func (d *driver) countSkipped(at time.Time) {
 	skipped := (at.Sub(d.last) - 1) / d.Policy.Cycle * d.Policy.Cycle
 	if !d.clocksRun || skipped <= 0 {
