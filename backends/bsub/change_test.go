@@ -113,6 +113,14 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+func TestDetailCountsFailedCheckpoints(t *testing.T) {
+	var b strings.Builder
+	j := backends.Job{ID: backends.ID{Job: 1}, State: backends.Pending, Slots: 1, Requeues: 3, FailedSaves: 2}
+	if err := (bsub.Detail{}).Write(&b, &j, nil); err != nil || !strings.Contains(b.String(), "put back into the queue 3 time(s); its checkpoint failed 2 time(s) in a row;") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
 func TestDetailShowsNoControlCharacters(t *testing.T) {
 	hostile := "x\x1b[31m\n\u202e"
 	j := backends.Job{ID: backends.ID{Job: 1}, Name: hostile, User: hostile, Project: hostile, Queue: hostile, Reason: hostile, State: backends.Running, Slots: 1, Asked: []string{hostile}, Hosts: []backends.Placement{{Host: hostile, Slots: 1}}}

@@ -141,6 +141,9 @@ func (d Detail) now(j *backends.Job) string {
 	if j.Requeues > 0 {
 		parts = append(parts, fmt.Sprintf("put back into the queue %d time(s)", j.Requeues))
 	}
+	if j.FailedSaves > 0 {
+		parts = append(parts, fmt.Sprintf("its checkpoint failed %d time(s) in a row", j.FailedSaves))
+	}
 	if !j.HeldUntil.IsZero() {
 		parts = append(parts, "held until "+j.HeldUntil.In(d.zone()).Format(detailTime))
 	}

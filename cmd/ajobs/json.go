@@ -30,6 +30,7 @@ type jobJSON struct {
 	Finished    *time.Time           `json:"finished,omitempty"`
 	ExitCode    *int                 `json:"exit_code,omitempty"`
 	Requeues    int                  `json:"requeues"`
+	FailedSaves int                  `json:"failed_checkpoints,omitempty"` // in a row
 	PreemptMode string               `json:"preempt_mode"`
 	Reason      string               `json:"reason,omitempty"`
 }
@@ -48,7 +49,7 @@ func newJobJSON(j *backends.Job) jobJSON {
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
 		Needs: j.Needs, Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
-		Requeues: j.Requeues, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
+		Requeues: j.Requeues, FailedSaves: j.FailedSaves, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
 	}
 	if j.Suits != nil {
 		out.Suits = j.Suits.Hosts

@@ -340,7 +340,8 @@ func (c *client) requeue(ctx context.Context, p *plan, now *backends.Job) bool {
 		return false
 	}
 	c.mark(func() { p.job.requeue = true })
-	return over(c.q.Requeue(ctx, []backends.Act{{ID: now.ID, Started: now.Started}}).First())
+	save := []backends.Checkpoint{{}, {Signal: "SIGUSR1", Wait: time.Second}, {Command: "/bin/true", Wait: time.Second}}[c.dice.IntN(3)]
+	return over(c.q.Requeue(ctx, []backends.Act{{ID: now.ID, Started: now.Started, Save: save}}).First())
 }
 
 func (c *client) kill(ctx context.Context, p *plan, now *backends.Job) bool {

@@ -6,18 +6,22 @@
 //	end RUN PID JOB STATUS TIME
 //
 // An array's element adds its index to FILE and STATUS. It holds a lock on the file
-// as long as it runs, and writes a line "overlap" if another process holds it.
+// as long as it runs, and writes a line "overlap" if another process holds it. On SIGUSR1
+// it says at once that it has saved its work.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/flock"
 )
 
@@ -66,9 +70,15 @@ func work(args []string) (int, error) {
 			return 0, err
 		}
 	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
 	if err := record("start"); err != nil {
 		return 0, err
 	}
-	time.Sleep(time.Duration(pause) * time.Millisecond)
-	return status, record("end")
+	select {
+	case <-asked:
+		return backends.ExitSaved, nil
+	case <-time.After(time.Duration(pause) * time.Millisecond):
+		return status, record("end")
+	}
 }
