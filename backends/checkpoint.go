@@ -1,8 +1,8 @@
 package backends
 
 import (
+	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +39,7 @@ type Checkpoint struct {
 var checkpointSignals = []string{"SIGALRM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGURG", "SIGUSR1", "SIGUSR2", "SIGWINCH"}
 
 const (
-	maxCheckpointCommand = 1024 // bytes
+	maxCheckpointCommand = 255 // bytes: Slurm's comment has room for 1,024
 	maxCheckpointWait    = 24 * time.Hour
 	minCheckpointEvery   = time.Second
 )
@@ -55,6 +55,7 @@ func (c Checkpoint) OnDemand() bool { return c.Signal != "" || c.Command != "" }
 //
 // A time is a Go duration or a number of seconds. A signal and a command exclude each other. A
 // path may have commas: it reaches to the end of the text. The empty text is the zero Checkpoint.
+// esub/job_submit.lua has the same grammar. An error says what is wrong, and does not repeat the text.
 func ParseCheckpoint(text string) (Checkpoint, error) {
 	var c Checkpoint
 	for rest := text; rest != ""; {
@@ -63,27 +64,18 @@ func ParseCheckpoint(text string) (Checkpoint, error) {
 			part, after, more = rest, "", false
 		}
 		if more && after == "" {
-			return Checkpoint{}, badCheckpoint(text, "a part is empty")
+			return Checkpoint{}, badCheckpoint("a part is empty")
 		}
 		rest = after
 		if why := c.parsePart(part); why != "" {
-			return Checkpoint{}, badCheckpoint(text, why)
+			return Checkpoint{}, badCheckpoint(why)
 		}
 	}
 	return c, nil
 }
 
-func badCheckpoint(text, why string) error {
-	return fmt.Errorf("checkpoint %s: %s: say SIGUSR1:30s, command:30s:/path or every:10m", quoteShort(text), why)
-}
-
-// quoteShort quotes a user's text for a message, cut to a line.
-func quoteShort(text string) string {
-	const most = 80
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return strconv.QuoteToASCII(text)
+func badCheckpoint(why string) error {
+	return errors.New(why + ": say SIGUSR1:30s, command:30s:/path or every:10m")
 }
 
 // parsePart reads one part; it returns what is wrong with it, or "".
@@ -109,7 +101,7 @@ func (c *Checkpoint) parsePart(part string) string {
 	if key == "command" {
 		var file string
 		if value, file, ok = strings.Cut(value, ":"); !ok || !isPath(file) {
-			return "the command must be an absolute path of printable characters"
+			return fmt.Sprintf("the command must be an absolute path of at most %d characters of printable ASCII", maxCheckpointCommand)
 		}
 		c.Command = file
 	} else {
@@ -133,7 +125,7 @@ func parseSeconds(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%s is no time", quoteShort(text))
+		return 0, errors.New("it is no time")
 	}
 	if rounded := d.Truncate(time.Second); rounded != d {
 		d = rounded + time.Second
@@ -142,7 +134,7 @@ func parseSeconds(text string) (time.Duration, error) {
 }
 
 func isPath(s string) bool {
-	return path.IsAbs(s) && len(s) <= maxCheckpointCommand && strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) < 0
+	return strings.HasPrefix(s, "/") && len(s) <= maxCheckpointCommand && strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
 // String is the text that ParseCheckpoint reads; "" for the zero Checkpoint.

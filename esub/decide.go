@@ -21,6 +21,7 @@ type Request struct {
 	Slots       int     // 0: one
 	Memory      int64   // bytes that the job needs; 0: not said
 	Preempt     string  // ALLOTMENT_PREEMPT
+	Checkpoint  string  // ALLOTMENT_CHECKPOINT
 	Description string  // the user's own text
 	Interactive bool
 	Exclusive   bool
@@ -105,11 +106,18 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	d.Tag.NoRequeue = s.TagNoRequeue && req.NoRequeue
 	mode, warning := preemptMode(req.Preempt)
 	d.Tag.Preempt = mode
+	checkpoint, wrong, tooLong := readCheckpoint(req.Checkpoint, s)
+	d.Tag.Checkpoint = checkpoint
 	if s.Observe || r.Projects() == 0 {
 		return nil // nothing is planned yet, or the filter only observes
 	}
-	if warning != "" {
-		d.Messages = append(d.Messages, warning)
+	for _, line := range []string{warning, wrong} {
+		if line != "" {
+			d.Messages = append(d.Messages, line)
+		}
+	}
+	if d.Reject = tooLong; tooLong {
+		return nil
 	}
 	v, err := judge(req, r, g, s)
 	if err != nil {
@@ -246,6 +254,20 @@ func preemptMode(word string) (mode backends.Mode, warning string) {
 		return backends.PreemptSuspend, ""
 	}
 	return backends.PreemptRequeue, "ALLOTMENT_PREEMPT=" + printable(word) + ": want requeue or suspend; requeue is used"
+}
+
+// readCheckpoint reads how a job saves itself (R33). One that needs longer than the site
+// allows is refused; one that is not understood is left out. wrong says why.
+func readCheckpoint(text string, s Settings) (c backends.Checkpoint, wrong string, tooLong bool) {
+	c, err := backends.ParseCheckpoint(text)
+	variable := backends.CheckpointVariable + "=" + printable(text) + ": "
+	if err != nil {
+		return backends.Checkpoint{}, variable + err.Error() + "; the job counts as one that does not save itself", false
+	}
+	if most := s.CheckpointMax; most > 0 && c.Wait > most {
+		return backends.Checkpoint{}, fmt.Sprintf("%sit asks for %d s to save itself, and %d s are allowed: ask for no more", variable, c.Wait/time.Second, most/time.Second), true
+	}
+	return c, "", false
 }
 
 // withoutTag returns a user's own text without what would pass for Allotment's tag at

@@ -381,6 +381,7 @@ local function write_tag(tag)
    if (tag.queue or "") ~= "" then s = s .. "queue=" .. escape(tag.queue) .. ";" end
    if tag.low then s = s .. "low=1;" end
    if tag.held then s = s .. "held=" .. string.format("%.0f", tag.held) .. ";" end
+   if tag.checkpoint then s = s .. "checkpoint=" .. escape(tag.checkpoint) .. ";" end
    if s == "" then
       return ""
    end
@@ -390,13 +391,17 @@ end
 -- decide tests a new job for a managed partition. low is the lowest partition, ""
 -- if there is none.
 local function decide(request, p, standing, low)
-   local d = {messages = {}, tag = {suspend = request.suspend, step = request.step}}
+   local d = {messages = {}, tag = {suspend = request.suspend, checkpoint = request.checkpoint, step = request.step}}
    if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
       return d -- nothing is planned yet, or the filter only observes
    end
    local function add(line) table.insert(d.messages, line) end
-   if request.warning then
-      add(request.warning)
+   for _, line in ipairs(request.warnings) do
+      add(line)
+   end
+   if request.too_long then
+      d.reject = true
+      return d
    end
    local v = judge(request, p, standing)
    d.mark = v.mark
@@ -559,6 +564,115 @@ local function preempt_mode(word)
    return false, "ALLOTMENT_PREEMPT=" .. printable(word) .. ": want requeue or suspend; requeue is used"
 end
 
+local nanoseconds = {ns = 1, us = 1e3, ["\194\181s"] = 1e3, ["\206\188s"] = 1e3, ms = 1e6, s = 1e9, m = 6e10, h = 3.6e12}
+
+-- seconds returns a time, written as in Go or as a number of seconds, rounded up to whole
+-- seconds; nil: it is none.
+local function seconds(s)
+   if s:find("^%d+$") and tonumber(s) < 2147483648 then
+      return tonumber(s)
+   end
+   s = s:gsub("^%+", "")
+   if s == "0" then
+      return 0
+   end
+   local sum = 0
+   repeat
+      local n, name, rest = s:match("^(%d*%.?%d*)([^%d.]+)(.*)$")
+      if not n or not n:find("%d") or not nanoseconds[name] then
+         return nil
+      end
+      sum, s = sum + math.floor(tonumber(n) * nanoseconds[name]), rest
+   until s == ""
+   return sum < 2 ^ 63 and math.ceil(sum / 1e9) or nil
+end
+
+local SIGNALS = {"SIGALRM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGURG", "SIGUSR1", "SIGUSR2", "SIGWINCH"}
+
+-- read_part reads one part of ALLOTMENT_CHECKPOINT into c; it returns what is wrong with it.
+local function read_part(c, part)
+   local key, value = part:match("^([^:]*):(.*)$")
+   if not key then
+      return "it names no time"
+   end
+   if key == "every" then
+      local every = seconds(value)
+      if not every or every < 1 then
+         return "every needs a time of 1 s or more"
+      elseif c.every then
+         return "every stands there twice"
+      end
+      c.every = every
+      return nil
+   end
+   if c.signal or c.command then
+      return "there can be one signal or command"
+   end
+   if key == "command" then
+      value, c.command = value:match("^([^:]*):(/.*)$")
+      if not value or #c.command > 255 or c.command:find("[^ -~]") then
+         return "the command must be an absolute path of at most 255 characters of printable ASCII"
+      end
+   else
+      c.signal = "SIG" .. key:gsub("^SIG", "")
+      if not has(SIGNALS, c.signal) then
+         return "the signal must be one of " .. table.concat(SIGNALS, ", ")
+      end
+   end
+   c.wait = seconds(value)
+   if not c.wait or c.wait <= 0 or c.wait > 86400 then
+      return "it needs a time of more than 0 s"
+   end
+   return nil
+end
+
+-- parse_checkpoint reads how a job saves itself (R33), as backends.ParseCheckpoint does; or
+-- it returns nil and what is wrong.
+local function parse_checkpoint(s)
+   local c, rest = {}, s
+   while rest ~= "" do
+      local part, after = rest:match("^([^,]*),(.*)$")
+      if not part or rest:find("^command:") then
+         part, after = rest, ""
+      elseif after == "" then
+         return nil, "a part is empty"
+      end
+      rest = after
+      local wrong = read_part(c, part)
+      if wrong then
+         return nil, wrong
+      end
+   end
+   return c, nil
+end
+
+-- read_checkpoint returns the checkpoint of a job as it stands in the tag, nil if there is
+-- none, and a line for its user; and whether the job is refused.
+local function read_checkpoint(s, most)
+   if s == nil then
+      return nil, nil, false
+   end
+   local c, wrong = parse_checkpoint(s)
+   local variable = "ALLOTMENT_CHECKPOINT=" .. printable(s) .. ": "
+   if not c then
+      return nil, variable .. wrong .. ": say SIGUSR1:30s, command:30s:/path or every:10m; the job counts as one that does not save itself", false
+   end
+   if most and c.wait and c.wait > most then
+      return nil, variable .. string.format("it asks for %d s to save itself, and %d s are allowed: ask for no more", c.wait, most), true
+   end
+   local parts = {}
+   if c.signal then
+      table.insert(parts, string.format("%s:%ds", c.signal, c.wait))
+   end
+   if c.every then
+      table.insert(parts, string.format("every:%.0fs", c.every))
+   end
+   if c.command then -- last: its path reaches to the end
+      table.insert(parts, string.format("command:%ds:%s", c.wait, c.command))
+   end
+   return table.concat(parts, ","), nil, false
+end
+
 local function request_of(job, partitions, p)
    local environment = job.environment or NOTHING
    local name, step = split_project(project_text(job, p.project_from) or "")
@@ -569,6 +683,7 @@ local function request_of(job, partitions, p)
       step = text(environment.ALLOTMENT_STEP) or ""
    end
    local suspend, warning = preempt_mode(text(environment.ALLOTMENT_PREEMPT))
+   local checkpoint, wrong, too_long = read_checkpoint(text(environment.ALLOTMENT_CHECKPOINT), p.checkpoint_max)
    return {
       uid = number(job.user_id), user = function() return job.user_name end,
       project = name, step = step,
@@ -576,7 +691,8 @@ local function request_of(job, partitions, p)
       slots = slots(job), memory = memory(job), nodes = math.max(number(job.min_nodes) or 1, 1),
       indices = text(job.array_inx), licences = text(job.licenses),
       delayed = (number(job.begin_time) or 0) ~= 0,
-      suspend = suspend, warning = warning, unlisted = unlisted(job, p),
+      suspend = suspend, checkpoint = checkpoint, too_long = too_long,
+      warnings = {warning or wrong, warning and wrong}, unlisted = unlisted(job, p),
       interactive = text(job.script) == nil,
       exclusive = number(job.shared) == 0,
       no_requeue = number(job.requeue) == 0,

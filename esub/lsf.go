@@ -221,6 +221,7 @@ func EncodeParams(params Params) []byte {
 func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	req := Request{
 		Preempt:     env("ALLOTMENT_PREEMPT"),
+		Checkpoint:  env(backends.CheckpointVariable),
 		Interactive: ps.yes(lsfInteractive) || ps.yes("LSB_SUB_PTY"),
 		Exclusive:   ps.yes(lsfExclusive),
 		Modify:      ps.changes(env),

@@ -77,16 +77,17 @@ func (c Config) Validate() error {
 // Settings is the part of a Policy that holds for every job.
 type Settings struct {
 	Config
-	Observe      bool              // only tag: lower, reject and raise no job, print nothing
-	NextInLine   backends.Priority // what a job next in line is submitted with (R12), in the queue's own count; 0: the queue has no such place
-	MostRank     int64             // what a job's owner may submit it with, in the queue's own count; 0: the queue itself limits that
-	DefaultQueue string            // of jobs that name none
-	MemoryUnit   int64             // bytes that one unit of -M stands for; 0: 1024
-	SuspendFrees bool              // a suspended job's slots are free for others there
-	TagNoRequeue bool              // the queue does not record that a job must not be requeued: its tag does
-	Queues       []string          // managed queues; empty: every queue
-	Heavy        Heavy
-	HoldFixed    time.Duration // for so long a job that can't be preempted is held, should the engine never see it (R22); 0: none is held
+	Observe       bool              // only tag: lower, reject and raise no job, print nothing
+	NextInLine    backends.Priority // what a job next in line is submitted with (R12), in the queue's own count; 0: the queue has no such place
+	MostRank      int64             // what a job's owner may submit it with, in the queue's own count; 0: the queue itself limits that
+	DefaultQueue  string            // of jobs that name none
+	MemoryUnit    int64             // bytes that one unit of -M stands for; 0: 1024
+	SuspendFrees  bool              // a suspended job's slots are free for others there
+	TagNoRequeue  bool              // the queue does not record that a job must not be requeued: its tag does
+	Queues        []string          // managed queues; empty: every queue
+	Heavy         Heavy
+	CheckpointMax time.Duration // what a job may need to save itself (R33), in whole seconds; 0: not known
+	HoldFixed     time.Duration // for so long a job that can't be preempted is held, should the engine never see it (R22); 0: none is held
 }
 
 // Heavy says which jobs wait for dummy jobs (R28): they are held from the start.

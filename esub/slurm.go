@@ -66,6 +66,9 @@ func EncodeLua(p Policy, s Slurm) []byte {
 	body.pair("low_queue", p.LowQueue)
 	body.pair("default_queue", p.DefaultQueue)
 	body.pair("stale_after", int64((time.Duration(p.StaleAfter)+time.Second-1)/time.Second))
+	if p.CheckpointMax > 0 {
+		body.pair("checkpoint_max", int64(p.CheckpointMax/time.Second))
+	}
 	body.pair("observe", flag(p.Observe))
 	body.pair("suspend_frees", flag(p.SuspendFrees))
 	body.fixed(s.Fixed)

@@ -156,9 +156,10 @@ func jobOf(r esub.Request) fields {
 	job.set("account", r.Project)
 	job.set("partition", r.Queue)
 	job.set("comment", r.Description)
-	if r.Preempt != "" {
-		job["environment"] = fields{"ALLOTMENT_PREEMPT": r.Preempt}
-	}
+	environment := fields{}
+	environment.set("ALLOTMENT_PREEMPT", r.Preempt)
+	environment.set("ALLOTMENT_CHECKPOINT", r.Checkpoint)
+	job["environment"] = environment
 	if r.Slots > 0 {
 		job["min_cpus"] = r.Slots
 	}

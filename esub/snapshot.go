@@ -127,7 +127,8 @@ func appendSettings(b []byte, s Settings) []byte {
 	b = appendStrings(b, s.Queues)
 	b = appendHeavy(b, s.Heavy)
 	b = append64(b, s.MostRank)
-	return append64(b, int64(s.HoldFixed))
+	b = append64(b, int64(s.HoldFixed))
+	return append64(b, int64(s.CheckpointMax))
 }
 
 func appendHeavy(b []byte, h Heavy) []byte {
@@ -367,6 +368,9 @@ func (r *Reader) decodeSettings(b []byte) error {
 	}
 	if len(c.b) > 0 {
 		s.HoldFixed = time.Duration(c.int64())
+	}
+	if len(c.b) > 0 {
+		s.CheckpointMax = time.Duration(c.int64())
 	}
 	if c.bad {
 		return corrupt("the settings make no sense")

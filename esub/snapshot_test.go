@@ -24,7 +24,7 @@ var someTime = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 func somePolicy() Policy {
 	return Policy{
-		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, MostRank: 50, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
+		Settings: Settings{Config: DefaultConfig(), CheckpointMax: 2 * time.Minute, NextInLine: 3020, MostRank: 50, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
 		Projects: []Project{
 			{Name: "chipB", Group: "chipb", GID: 501, Steps: []string{"logic", "mask"}},
 			{Name: "chipA", Group: "chipa", GID: 500, Mark: true, Pools: []Pool{{ID: 7, Slots: 6, UID: Unknown}, {ID: 2, User: "bob", UID: 1002, Slots: 2}}},
@@ -268,10 +268,10 @@ func mustGeneration(t *testing.T, data []byte) Generation {
 // A snapshot from before jobs were held, or ranks clipped, is read: no job is held or
 // clipped.
 func TestOldSnapshotsAreRead(t *testing.T) {
-	const hold, rank = 8, 16
-	for what, cut := range map[string]int{"before other jobs were held": hold, "before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {
+	const checkpoint, hold, rank = 8, 16, 24
+	for what, cut := range map[string]int{"before checkpoints": checkpoint, "before other jobs were held": hold, "before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {
 		want := somePolicy().Settings
-		want.Heavy, want.MostRank, want.HoldFixed = Heavy{}, 0, 0
+		want.Heavy, want.MostRank, want.HoldFixed, want.CheckpointMax = Heavy{}, 0, 0, 0
 		old := Encode(Policy{Settings: want})
 		old = old[:len(old)-cut]
 		put32(old[12:], uint32(len(old)))

@@ -114,7 +114,7 @@ func Options() []Option {
 		refused("-jsm", "y|n|d", "y", csm),
 		refused("-json", "FILE", "f", format),
 		honoured("-K", "", "", "waits for the job and exits with its exit code; 126 if it was killed before it started", setWait),
-		ignored("-k", "DIR", "d", "jobs are not checkpointed"),
+		honoured("-k", "DIR [init=MINUTES] [MINUTES] [method=NAME]", "d init=5 10 method=x", "the job saves itself every MINUTES, as if ALLOTMENT_CHECKPOINT had every:MINUTESm; the rest is read and not used: no checkpoint is made for the job", setCheckpoint),
 		ignored("-L", "SHELL", "/bin/bash", "no login shell is run; the job has its submitter's environment"),
 		ignored("-Lp", "PROJECT", "p", "licences are not scheduled"),
 		refused("-ln_mem", "SIZE", "1", csm),

@@ -94,6 +94,7 @@ type builder struct {
 	usage         usage // -R
 	wait          bool  // -K
 	screen        Screen
+	saves         time.Duration // -k: the job saves itself so often; 0: not said
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -165,6 +166,9 @@ func (b *builder) finish() error {
 	if b.limit > 0 {
 		b.spec.MemoryLimit = b.spec.Memory
 	}
+	if b.saves > 0 {
+		b.addCheckpoint()
+	}
 	return b.finishScreen()
 }
 
@@ -209,6 +213,51 @@ func clip(s string) string {
 		end--
 	}
 	return s[:end]
+}
+
+// addCheckpoint puts how often a job saves itself into its environment, beside how it does
+// so on demand. What stands there and can't be read is replaced.
+func (b *builder) addCheckpoint() {
+	const variable = backends.CheckpointVariable + "="
+	isIt := func(entry string) bool { return strings.HasPrefix(entry, variable) }
+	said := ""
+	for _, entry := range b.spec.Env { // the last one counts
+		if isIt(entry) {
+			said = entry[len(variable):]
+		}
+	}
+	c, _ := backends.ParseCheckpoint(said)
+	c.Every = b.saves
+	b.spec.Env = append(slices.DeleteFunc(b.spec.Env, isIt), variable+c.String())
+}
+
+// setCheckpoint reads LSF's "checkpoint_dir [init=initial_checkpoint_period]
+// [checkpoint_period] [method=method_name]", with periods in minutes.
+func setCheckpoint(b *builder, v string) error {
+	words := strings.Fields(v)
+	if len(words) == 0 {
+		return errors.New("empty directory")
+	}
+	b.saves = 0
+	for _, word := range words[1:] {
+		name, value, named := strings.Cut(word, "=")
+		switch {
+		case named && name == "method" && value != "":
+		case named && name == "init":
+			if _, err := parseNumber(value, 1, maxMinutes); err != nil {
+				return fmt.Errorf("init=: %w; want minutes", err)
+			}
+		case !named && b.saves == 0:
+			n, err := parseNumber(word, 1, maxMinutes)
+			if err != nil {
+				return fmt.Errorf("checkpoint period: %w; want minutes", err)
+			}
+			b.saves = time.Duration(n) * time.Minute
+		default:
+			return fmt.Errorf("%q: want DIR [init=MINUTES] [MINUTES] [method=NAME]", v)
+		}
+	}
+	return nil
 }
 
 func setBegin(b *builder, v string) (err error) {

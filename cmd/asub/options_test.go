@@ -37,6 +37,7 @@ func trials() map[string]trial {
 		"-J":    {want: `Job Name <sim\[1\]>(?:.*\n)*.*Job Name <sim\[20\]>`},
 		"-Jd":   {want: `Job Description <a text>`},
 		"-K":    {command: "exit 9", want: `exit status 9`},
+		"-k":    {beside: []string{"-P", "chipA"}, command: "env", want: `ALLOTMENT_CHECKPOINT=every:600s\n`},
 		"-M":    {want: `Memory <16 G>`},
 		"-m":    {want: `Specified Hosts <h1 h2>`},
 		"-n":    {want: `4 Task\(s\)`},

@@ -66,19 +66,20 @@ type (
 		Slurm json.RawMessage `json:"slurm"`
 	}
 	policy struct {
-		OnFailure    esub.Answer `json:"on_failure"`
-		OnUntagged   esub.Answer `json:"on_untagged"`
-		OnNoPool     esub.Answer `json:"on_no_pool"`
-		LowQueue     string      `json:"low_queue"`
-		StaleAfter   string      `json:"stale_after"`
-		Observe      bool        `json:"observe"`
-		NextInLine   int64       `json:"next_in_line"`
-		DefaultQueue string      `json:"default_queue"`
-		MemoryUnit   int64       `json:"memory_unit"`
-		SuspendFrees bool        `json:"suspend_frees"`
-		Queues       []string    `json:"queues"`
-		Fixed        int         `json:"fixed"` // Slurm's licences for jobs that can't be preempted
-		Heavy        struct {
+		OnFailure     esub.Answer `json:"on_failure"`
+		OnUntagged    esub.Answer `json:"on_untagged"`
+		OnNoPool      esub.Answer `json:"on_no_pool"`
+		LowQueue      string      `json:"low_queue"`
+		StaleAfter    string      `json:"stale_after"`
+		Observe       bool        `json:"observe"`
+		NextInLine    int64       `json:"next_in_line"`
+		DefaultQueue  string      `json:"default_queue"`
+		MemoryUnit    int64       `json:"memory_unit"`
+		SuspendFrees  bool        `json:"suspend_frees"`
+		Queues        []string    `json:"queues"`
+		CheckpointMax string      `json:"checkpoint_max"`
+		Fixed         int         `json:"fixed"` // Slurm's licences for jobs that can't be preempted
+		Heavy         struct {
 			Hold  string `json:"hold"`
 			Share int64  `json:"share"`
 			Rules []struct {
@@ -118,6 +119,7 @@ type (
 		Slots       int     `json:"slots"`
 		Memory      int64   `json:"memory"`
 		Preempt     string  `json:"preempt"`
+		Checkpoint  string  `json:"checkpoint"`
 		Description string  `json:"description"`
 		Interactive bool    `json:"interactive"`
 		Exclusive   bool    `json:"exclusive"`
@@ -210,12 +212,13 @@ func (p policy) policy() (esub.Policy, error) {
 		}
 		to.Projects = append(to.Projects, q)
 	}
-	if p.Heavy.Hold != "" {
-		var hold unit.Duration
-		if err := hold.UnmarshalText([]byte(p.Heavy.Hold)); err != nil {
+	for text, duration := range map[string]*time.Duration{p.Heavy.Hold: &to.Heavy.Hold, p.CheckpointMax: &to.CheckpointMax} {
+		if text == "" {
+			continue
+		}
+		if err := (*unit.Duration)(duration).UnmarshalText([]byte(text)); err != nil {
 			return to, err
 		}
-		to.Heavy.Hold = time.Duration(hold)
 	}
 	to.Heavy.Share = p.Heavy.Share
 	for _, r := range p.Heavy.Rules {

@@ -44,10 +44,11 @@ type Policy struct {
 	StartBucket          time.Duration
 	Headroom             float64 // factor of R12, 1.5; 0 turns next in line off
 	MaxRequeues          int
-	UnpreemptableShare   float64 // 0…1 of the farm's slots
-	HoldFixed            bool    // jobs that can't be preempted wait beyond that share (see HoldsFixed)
-	MaxVictims           int     // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
-	MaxVictimsPerProject int     // jobs an hour; at least the sum of the others' guarantees is allowed
+	UnpreemptableShare   float64       // 0…1 of the farm's slots
+	HoldFixed            bool          // jobs that can't be preempted wait beyond that share (see HoldsFixed)
+	CheckpointMax        time.Duration // what a job may need to save itself (R33): one that asks for more is not asked
+	MaxVictims           int           // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
+	MaxVictimsPerProject int           // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
 	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)
 	Dummies              dummy.Policy
@@ -133,6 +134,8 @@ type JobMemory struct {
 	ClockSeen time.Time     // the cycle that counted last; zero: the clock stands still
 
 	Requeues int       // reclaims that it was a victim of, requeued or suspended
+	Lost     float64   // slot-seconds of its work that these threw away
+	GaveWay  bool      // the last of them threw nothing away: it saved itself, or was suspended
 	Expired  int       // reclaims for it that expired (R19)
 	Backoff  time.Time // no reclaim for it before
 
@@ -192,9 +195,19 @@ type Victim struct {
 	Started  time.Time // the run that is meant
 	Slots    int
 	Mode     backends.Mode
-	RanFor   time.Duration // lost, if it is requeued
+	RanFor   time.Duration // since its last known checkpoint; lost, if it is requeued and did not save itself
+	Save     time.Duration // it was asked to save itself within this (R33); 0: it was not
+	Saved    SaveResult
 	Fate     Fate
 	Released bool // free of the engine's hold, or never held
+}
+
+// Loss returns the slot-seconds of work that a victim lost.
+func (v *Victim) Loss() float64 {
+	if v.Mode == backends.PreemptSuspend || v.Saved == Saved || v.Fate != Taken && v.Fate != Lost {
+		return 0
+	}
+	return float64(v.Slots) * v.RanFor.Seconds()
 }
 
 // Fate is what became of a victim.
@@ -202,11 +215,22 @@ type Fate string
 
 // The fates.
 const (
-	Intended Fate = ""       // still in the run that is meant
-	Taken    Fate = "taken"  // requeued or suspended by the engine
-	Lost     Fate = "lost"   // ended by the engine's requeue, which the queue did not finish
-	Gone     Fate = "gone"   // ended, or left that run, for another reason
-	Spared   Fate = "spared" // the reclaim ended before its turn came
+	Intended Fate = ""         // still in the run that is meant
+	Taken    Fate = "taken"    // requeued or suspended by the engine
+	Lost     Fate = "lost"     // ended by the engine's requeue, which the queue did not finish
+	Gone     Fate = "gone"     // ended, or left that run, for another reason
+	Spared   Fate = "spared"   // the reclaim ended before its turn came
+	Finished Fate = "finished" // was asked to save itself, and ended with exit status 0: its work was done
+)
+
+// SaveResult is what became of a victim's checkpoint.
+type SaveResult string
+
+// The results.
+const (
+	NotSaved   SaveResult = ""       // it was not asked, or has not left its run yet
+	Saved      SaveResult = "saved"  // nothing is lost
+	SaveFailed SaveResult = "failed" // it ended without, or took too long
 )
 
 // Verb is what an action does.

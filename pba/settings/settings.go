@@ -32,6 +32,7 @@ type Config struct {
 
 	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // jobs that one project may lose in an hour
 	Unpreemptable        Unpreemptable `yaml:"unpreemptable"`
+	Checkpoint           Checkpoint    `yaml:"checkpoint"`
 	MaxAllocated         unit.Share    `yaml:"max_allocated"` // of the farm, for all projects of a week
 	Horizon              int           `yaml:"horizon"`       // weeks that may be planned ahead
 	VictimOrder          []Criterion   `yaml:"victim_order"`
@@ -119,6 +120,11 @@ type Unpreemptable struct {
 	OnExcess Excess     `yaml:"on_excess"` // what becomes of those beyond it
 }
 
+// Checkpoint limits how jobs save themselves before they are requeued (R33).
+type Checkpoint struct {
+	Max unit.Duration `yaml:"max"` // seconds that a job may ask for; the filter refuses one that asks for more
+}
+
 // Excess says what becomes of normal jobs that can't be preempted beyond their share.
 type Excess string
 
@@ -195,6 +201,7 @@ func Default() Config {
 
 		MaxVictimsPerProject: 100,
 		Unpreemptable:        Unpreemptable{MaxShare: 0.10, OnExcess: Wait},
+		Checkpoint:           Checkpoint{Max: unit.Duration(2 * time.Minute)},
 		MaxAllocated:         0.85,
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
@@ -222,6 +229,9 @@ func (c Config) Validate() error {
 		if d.value <= 0 {
 			return fmt.Errorf("%s: want a time above zero, such as 60s", d.name)
 		}
+	}
+	if c.Checkpoint.Max < unit.Duration(time.Second) || c.Checkpoint.Max > unit.Duration(time.Hour) {
+		return fmt.Errorf("checkpoint.max: %v: want a time from 1s to 1h", c.Checkpoint.Max)
 	}
 	if c.HoldLimit < 2*c.Every {
 		return fmt.Errorf("hold_limit: %v is less than two cycles (every: %v): holds would end before they are renewed", c.HoldLimit, c.Every)
@@ -274,6 +284,7 @@ func (c Config) Policy() plan.Policy {
 		MaxRequeues:          c.MaxRequeues,
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
 		HoldFixed:            c.Unpreemptable.OnExcess == Wait,
+		CheckpointMax:        time.Duration(c.Checkpoint.Max),
 		MaxVictims:           c.MaxVictims,
 		MaxVictimsPerProject: c.MaxVictimsPerProject,
 	}

@@ -100,6 +100,12 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 // preempt is the variable by which a user says how a job may be taken back.
 const preempt = "ALLOTMENT_PREEMPT"
 
+// checkpoint is how a job saves itself, as its own environment says (asub -k), or else the
+// submission's.
+func (f *filter) checkpoint(s *backends.Spec) string {
+	return cmp.Or(variableOf(s.Env, backends.CheckpointVariable), f.variable(backends.CheckpointVariable))
+}
+
 // prepareForQueue sees to it that the queue's own filter finds in a job what ours would
 // find in this process.
 func (f *filter) prepareForQueue(_ context.Context, specs []backends.Spec) []filtered {
@@ -108,6 +114,9 @@ func (f *filter) prepareForQueue(_ context.Context, specs []backends.Spec) []fil
 	for i, spec := range specs {
 		if mode != "" {
 			spec.Env = withVariable(spec.Env, preempt, mode)
+		}
+		if saves := f.checkpoint(&spec); saves != "" {
+			spec.Env = withVariable(spec.Env, backends.CheckpointVariable, saves)
 		}
 		out[i].Spec = spec
 	}
@@ -203,8 +212,10 @@ func environment(opts Options) []string {
 
 // variable is one of the filter's environment, "" if it is not set. The last one
 // of a name counts, as it does for a program.
-func (f *filter) variable(name string) string {
-	for _, entry := range slices.Backward(f.env) {
+func (f *filter) variable(name string) string { return variableOf(f.env, name) }
+
+func variableOf(env []string, name string) string {
+	for _, entry := range slices.Backward(env) {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
 			return value
 		}
@@ -224,7 +235,12 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 // behind, unless there is no limit.
 func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
 	params := encode(&spec)
-	ours := own.OfThisProcess(f.variable)
+	ours := own.OfThisProcess(func(name string) string {
+		if name == backends.CheckpointVariable {
+			return f.checkpoint(&spec)
+		}
+		return f.variable(name)
+	})
 	judge := func() own.Verdict {
 		// As another program would read them, with its limits.
 		return ours.Judge(func() (esub.Params, error) { return esub.ParseParams(esub.EncodeParams(params)) })
@@ -283,6 +299,9 @@ func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends
 	filterEnv := append(append([]string(nil), f.env...),
 		"LSB_SUB_PARM_FILE="+parm, "LSB_SUB_MODIFY_FILE="+modify, "LSB_SUB_MODIFY_ENVFILE="+env,
 		"LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSF_INVOKE_CMD="+f.command)
+	if saves := f.checkpoint(&spec); saves != "" {
+		filterEnv = append(filterEnv, backends.CheckpointVariable+"="+saves)
+	}
 	_, err = command.Run(ctx, command.Command{Argv: []string{f.program}, Env: filterEnv, Timeout: f.timeout, Stdout: io.Discard, Stderr: f.output})
 	f.output.Flush()
 	switch outcome, why := classifyExit(ctx, err); outcome {
