@@ -232,7 +232,8 @@ type Backend interface {
 	// its Job.FailedSaves at 0, and the next run has RestartedVariable in its environment.
 	// One that ends with 0 after a signal is Done and stays so. Any other end, and a run
 	// that takes longer and is killed, is requeued with Job.FailedSaves + 1. The intent is on
-	// disk before the job is asked, so that the job comes back even if the engine ends then.
+	// disk before the job is asked, with Act.Mark, so that the job comes back even if the engine
+	// ends then. A run that was asked already is ErrWrongState.
 	Requeue(ctx context.Context, acts []Act) Errors
 	// Suspend stops running jobs. Doing it twice is ErrWrongState.
 	Suspend(ctx context.Context, acts []Act) Errors

@@ -44,6 +44,10 @@ const levelStep = 1000
 // DefaultValue is the value of a job that was given no other (R10).
 const DefaultValue = 20
 
+// GaveWay is added to the value of a victim that lost no work by giving way (R33): no other
+// victim's value reaches it.
+const GaveWay = 200
+
 // Priority is a job's place in its queue as one number: higher goes first, equal ones
 // go in order of submission. It joins a Level and a value in 0…999; users are shown the
 // value, and ageing adds to it.

@@ -237,7 +237,7 @@ func TestOwnersChangesAreDetected(t *testing.T) {
 	if _, message, rc := c.Run("bmod", "-sp", "60", id.String()); rc != 0 {
 		t.Fatal(message)
 	}
-	if j := e.queryJob(id); j.Priority != backends.At(backends.LevelVictim, 83) {
+	if j := e.queryJob(id); j.Priority != backends.At(backends.LevelVictim, 250) {
 		t.Errorf("its owner made it 60, and it shows %v %d", j.Priority.Level(), j.Priority.Value())
 	}
 }

@@ -98,7 +98,7 @@ func TestJobs(t *testing.T) {
 			func(j *backends.Job) { j.Started, j.RanFor = now.Add(-time.Second), time.Minute },
 		},
 		"ranked":                   {at(backends.Pending, func(j *listedJob) { j.priority = 92 }), entry{Submitted: submitted, Ranked: true, Number: 92, Rank: backends.At(backends.LevelHandOver, 243)}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelHandOver, 243) }},
-		"ranked by others":         {at(backends.Pending, func(j *listedJob) { j.priority = 60 }), entry{Submitted: submitted, Ranked: true, Number: 92, Rank: backends.At(backends.LevelHandOver, 243)}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelVictim, 83) }},
+		"ranked by others":         {at(backends.Pending, func(j *listedJob) { j.priority = 60 }), entry{Submitted: submitted, Ranked: true, Number: 92, Rank: backends.At(backends.LevelHandOver, 243)}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelVictim, 250) }},
 		"ranked by an older scale": {at(backends.Pending, func(j *listedJob) { j.priority = 82 }), entry{Submitted: submitted, Ranked: true, Number: 82, Rank: backends.At(backends.LevelPBA, 140)}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelPBA, 155) }},
 		"raised after suspension":  {at(backends.Pending, func(j *listedJob) { j.priority = 100 }), entry{Submitted: submitted, Ranked: true, Rank: backends.At(backends.LevelVictim, 30)}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelHandOver, 297) }},
 		"in the low queue":         {at(backends.Pending, func(j *listedJob) { j.Queue = "low" }), entry{}, func(j *backends.Job) { j.Priority = backends.At(backends.LevelLow, 20) }},

@@ -26,6 +26,7 @@ type band struct {
 	base  int // the least value that R10 gives a job of the level
 	first int64
 	width int64 // 0: no room
+	leads int64 // the last of them, for values from backends.GaveWay on; 0: those have no numbers of their own
 }
 
 // values is how many values R11 has for a level: 20 to 99.
@@ -33,12 +34,27 @@ const values = 80
 
 // step returns how many values share a number: one reclaim's bonus (R10) at most, so that
 // each bonus counts.
-func (b band) step() int64 { return min(max((values+b.width-1)/max(b.width, 1), 1), bonusStep) }
+func (b band) step() int64 {
+	plain := b.width - b.leads
+	return min(max((values+plain-1)/max(plain, 1), 1), bonusStep)
+}
 
 const bonusStep = 10
 
 func (b band) number(value int) int64 {
-	return b.first + min(max(int64(value-b.base), 0)/b.step(), b.width-1)
+	first, width := b.first, b.width-b.leads
+	if b.leads > 0 && value >= backends.GaveWay {
+		first, width, value = first+width, b.leads, value-backends.GaveWay
+	}
+	return first + min(max(int64(value-b.base), 0)/b.step(), width-1)
+}
+
+// value returns the value that the n-th of the band's numbers stands for.
+func (b band) value(n int64) int {
+	if plain := b.width - b.leads; n >= plain && b.leads > 0 {
+		return backends.GaveWay + b.base + int((n-plain)*b.step())
+	}
+	return b.base + int(n*b.step())
 }
 
 // need is what a level needs of the range: at least a number; enough for each of three
@@ -96,7 +112,11 @@ func newBands(room int64) []band {
 	for level := backends.LevelVictim; level <= backends.LevelHandOver; level++ {
 		for _, n := range needs {
 			if n.level == level {
-				bands = append(bands, band{level: level, base: n.base, width: widths[level]})
+				b := band{level: level, base: n.base, width: widths[level]}
+				if level == backends.LevelVictim && b.width >= n.good {
+					b.leads = b.width / 2
+				}
+				bands = append(bands, b)
 			}
 		}
 	}
@@ -168,7 +188,7 @@ func (s scale) priority(number int64) backends.Priority {
 	}
 	for _, b := range s.bands {
 		if at := number - b.first; at >= 0 && (at < b.width || b.level == backends.LevelHandOver) {
-			return backends.At(b.level, b.base+int(min(at, b.width-1)*b.step()))
+			return backends.At(b.level, b.value(min(at, b.width-1)))
 		}
 	}
 	return backends.At(backends.LevelNormal, backends.DefaultValue+int(min(number-s.normal, values)))

@@ -143,6 +143,17 @@ func TestPriorityOfAnOwner(t *testing.T) {
 	}
 }
 
+// The bonuses of victims that lost nothing, and of those that did, are kept.
+func TestVictimsThatLostNothingHaveNumbersOfTheirOwn(t *testing.T) { // R33
+	s := newScale(params{maxPriority: 100})
+	for _, value := range []int{30, 40, 50, backends.GaveWay + 30, backends.GaveWay + 40, backends.GaveWay + 50} {
+		p := backends.At(backends.LevelVictim, value)
+		if got := s.priority(s.number(p)); got != p {
+			t.Errorf("%d reads %d", p, got)
+		}
+	}
+}
+
 // R11: a higher level has a higher number; within a level a higher value has no lower
 // number; LSF accepts them all. Every number above the default reads as more than a
 // normal job may have.

@@ -43,7 +43,7 @@ var ranks = [...]struct {
 func (s Scale) SiteFactor(p backends.Priority) int64 {
 	for rank, r := range ranks {
 		if r.level == p.Level() {
-			return (int64(rank)*valuesPerRank + int64(min(max(p.Value()-r.base, 0), valuesPerRank-1))) * s.Unit
+			return (int64(rank)*valuesPerRank + int64(placeOf(r.level, p.Value()-r.base))) * s.Unit
 		}
 	}
 	if p.Level() > backends.LevelHandOver {
@@ -61,7 +61,34 @@ func (s Scale) Priority(factor int64) backends.Priority {
 	steps := factor / s.Unit
 	rank := min(steps/valuesPerRank, int64(len(ranks))-1)
 	r := ranks[rank]
-	return backends.At(r.level, r.base+int(min(steps-rank*valuesPerRank, valuesPerRank-1)))
+	return backends.At(r.level, r.base+valueAt(r.level, int(min(steps-rank*valuesPerRank, valuesPerRank-1))))
+}
+
+// The values of victims that lost nothing (backends.GaveWay) have the last places of their
+// level, one for each bonus of a reclaim; Slurm ages no site factor.
+const (
+	leadingAt   = 120
+	leadingBase = backends.GaveWay + backends.DefaultValue
+	leadingStep = 10
+)
+
+// placeOf returns a value's place among its level's 128.
+func placeOf(level backends.Level, value int) int {
+	switch {
+	case level != backends.LevelVictim:
+		return min(max(value, 0), valuesPerRank-1)
+	case value >= backends.GaveWay:
+		return min(leadingAt+max(value-leadingBase, 0)/leadingStep, valuesPerRank-1)
+	}
+	return min(max(value, 0), leadingAt-1)
+}
+
+// valueAt is the inverse of placeOf.
+func valueAt(level backends.Level, place int) int {
+	if level == backends.LevelVictim && place >= leadingAt {
+		return leadingBase + (place-leadingAt)*leadingStep
+	}
+	return place
 }
 
 // NewScale reads the scale from what `scontrol show config` prints. It fails

@@ -18,6 +18,8 @@ func TestSiteFactor(t *testing.T) {
 		backends.At(backends.LevelNormal, 0):       0,
 		backends.At(backends.LevelLow, 20):         0,
 		backends.At(backends.LevelVictim, 32):      1600,
+		backends.At(backends.LevelVictim, 119):     2470,
+		backends.At(backends.LevelVictim, 232):     2490, // it lost nothing
 		backends.At(backends.LevelPlaceholder, 0):  2560,
 		backends.At(backends.LevelNext, 20):        4040,
 		backends.At(backends.LevelPBA, 120):        5320,
@@ -39,7 +41,11 @@ func TestLawSiteFactorsKeepTheOrder(t *testing.T) {
 		draw := func(name string) (backends.Priority, int64) {
 			level := backends.Level(rapid.IntRange(int(backends.LevelNormal), int(backends.LevelHandOver)).Draw(t, name+"'s level"))
 			base := map[backends.Level]int{backends.LevelNormal: 20, backends.LevelPBA: 100, backends.LevelHandOver: 200}[level]
-			p := backends.At(level, base+rapid.IntRange(0, 127).Draw(t, name+"'s value"))
+			value := rapid.IntRange(0, 127).Draw(t, name+"'s value")
+			if level == backends.LevelVictim && value >= 120 { // those that lost nothing, with their bonuses
+				value = backends.GaveWay + 20 + 10*(value-120)
+			}
+			p := backends.At(level, base+value)
 			return p, s.SiteFactor(p) + rapid.Int64Range(0, s.Unit-1).Draw(t, name+"'s own factors")
 		}
 		a, inQueueA := draw("a")

@@ -97,8 +97,17 @@ func printVictims(line func(string, ...any), t *desk.Story) {
 				if v.Fate == desk.Lost {
 					line("Its host went down in the midst of that: the queue ended it and did not put it back. Submit it again.")
 				}
+				if v.Save > 0 {
+					line("It was asked to save itself within %v: %s.", seconds(v.Save), saved(v))
+				}
 			}
 		}
+	}
+	if t.Preempted > 0 && !t.State.Ended() {
+		line("Lost so far: %s, %.2f slot-hours of work.", printable.Count(t.Preempted, "preemption"), t.Lost/3600)
+	}
+	if t.Stake != "" {
+		line("At stake: %s.", t.Stake)
 	}
 	for _, s := range t.Skipped {
 		line("Not done: %s", s)
@@ -116,6 +125,19 @@ func printVictims(line func(string, ...any), t *desk.Story) {
 	for _, c := range t.Considered {
 		line("  job %s on %s, %s: %s", c.Job, c.Host, printable.Count(c.Slots, "slot"), orText(c.Spared, "could be preempted"))
 	}
+}
+
+// saved says what became of a victim that was asked to save itself.
+func saved(v desk.Victim) string {
+	switch {
+	case v.Fate == desk.Finished:
+		return "it was done, and ended"
+	case v.Saved == desk.Saved:
+		return "it did, and lost nothing"
+	case v.Saved == desk.SaveFailed:
+		return "it did not"
+	}
+	return "it is not known yet whether it did"
 }
 
 func printActs(line func(string, ...any), t *desk.Story) {

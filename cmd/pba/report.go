@@ -152,9 +152,9 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 	if err != nil {
 		return err
 	}
-	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours", "ended")
+	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours", "ended", "saved")
 	for _, l := range r.Victims {
-		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost), l.Ended)
+		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost), l.Ended, l.Saved)
 	}
 	if o.format != table.Text {
 		return table.Print(out, o.format, t, r)

@@ -36,6 +36,9 @@ type Story struct {
 	Waited     float64        `json:"clock_seconds"`
 	Threshold  float64        `json:"pending_threshold_seconds"`
 	Spared     string         `json:"spared,omitempty"`
+	Preempted  int            `json:"preempted"`
+	Lost       float64        `json:"lost_slot_seconds"`
+	Stake      string         `json:"stake,omitempty"` // what a preemption would cost it, and how to lose nothing
 	Tests      []Test         `json:"tests"`
 	History    []Point        `json:"priority_history"`
 	Reclaims   []Reclaim      `json:"reclaims"`
@@ -151,7 +154,7 @@ func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation
 		e.Class = "pba"
 	}
 	if m := ended.Memory; m != nil {
-		e.History, e.Clock, e.Requeues = m.History, m.Clock, m.Requeues
+		e.History, e.Clock, e.Requeues, e.Lost = m.History, m.Clock, m.Requeues, m.Lost
 	}
 	return e, nil
 }
@@ -168,6 +171,7 @@ func newStory(id backends.ID, e *plan.Explanation) *Story {
 		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
 		Priority: priority.Value(), Band: priority.Level().String(),
 		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
+		Preempted: e.Requeues, Lost: e.Lost, Stake: e.Stake,
 		Tests: []Test{}, History: []Point{}, Reclaims: []Reclaim{},
 		Skipped: append([]string{}, e.Skipped...), Considered: []Considered{},
 	}

@@ -103,12 +103,14 @@ type Reclaim struct {
 
 // Victim is a job that loses its slots to a reclaim.
 type Victim struct {
-	Job     string    `json:"job"`
-	Project string    `json:"project,omitempty"`
-	User    string    `json:"user"`
-	Slots   int       `json:"slots"`
-	Mode    string    `json:"mode"`
-	Fate    plan.Fate `json:"fate,omitempty"`
+	Job     string          `json:"job"`
+	Project string          `json:"project,omitempty"`
+	User    string          `json:"user"`
+	Slots   int             `json:"slots"`
+	Mode    string          `json:"mode"`
+	Fate    plan.Fate       `json:"fate,omitempty"`
+	Save    float64         `json:"save_seconds,omitempty"` // that it had to save itself; 0: it was not asked
+	Saved   plan.SaveResult `json:"saved,omitempty"`
 }
 
 // Status previews a cycle.
@@ -207,14 +209,20 @@ func showReclaim(r *plan.Reclaim) Reclaim {
 	}
 	for _, v := range r.Victims {
 		shown.Victims = append(shown.Victims, Victim{
-			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Mode: v.Mode.String(), Fate: v.Fate,
+			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Mode: v.Mode.String(), Fate: v.Fate, Save: v.Save.Seconds(), Saved: v.Saved,
 		})
 	}
 	return shown
 }
 
-// Lost is the fate of a victim that the queue ended and did not put back.
-const Lost = plan.Lost
+// What became of victims: the queue ended one and did not put it back; one was asked to save
+// itself, and had done all its work; it did save itself, or did not.
+const (
+	Lost       = plan.Lost
+	Finished   = plan.Finished
+	Saved      = plan.Saved
+	SaveFailed = plan.SaveFailed
+)
 
 // Metrics are figures of the farm's state and of what cycles did.
 type Metrics struct {

@@ -63,14 +63,14 @@ func fullMemory() plan.Memory {
 				Reserved: []string{"n1", "n2"}, ReservedUntil: at(9),
 				History: []plan.Point{{At: at(4), Priority: 3020, Why: "given room in pool \"a\"\n"}},
 			},
-			{Job: 2, Index: 7}: {Requeues: 3},
+			{Job: 2, Index: 7}: {Requeues: 3, Lost: 12.5, GaveWay: true},
 		},
 		Reclaims: []plan.Reclaim{{
 			ID: 7, Beneficiary: backends.ID{Job: 2, Index: 7}, Pool: 3, Project: "chipA", User: "alice", Need: 4,
 			Hosts: []backends.Placement{{Host: "n1", Slots: 4}}, Phase: plan.Freed, Why: "because",
 			Planned: at(5), Acted: at(6), Freed: at(7), Ended: time.Time{},
 			Victims: []plan.Victim{
-				{ID: job(9), Project: "chipB", User: "bob", Started: at(0), Slots: 3, Mode: backends.PreemptSuspend, RanFor: time.Hour, Fate: plan.Taken, Released: true},
+				{ID: job(9), Project: "chipB", User: "bob", Started: at(0), Slots: 3, Mode: backends.PreemptSuspend, RanFor: time.Hour, Fate: plan.Taken, Released: true, Save: time.Minute, Saved: plan.SaveFailed},
 				{ID: job(4), User: "carol", Started: at(1), Slots: 1},
 			},
 		}},

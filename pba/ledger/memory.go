@@ -51,6 +51,7 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 		return []any{
 			&id.Job, &id.Index, &j.Pool, when(&j.Entered), &j.Kept, &j.Clock, when(&j.ClockSeen), &j.Requeues, &j.Expired, when(&j.Backoff),
 			&j.Written, when(&j.WrittenAt),
+			&j.Lost, &j.GaveWay,
 			fromJSON{&j.Reserved},
 			when(&j.ReservedUntil),
 			fromJSON{&j.History},
@@ -80,7 +81,7 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 }
 
 const jobColumns = `job, idx, pool, entered, kept, clock, clock_seen, requeues, expired, backoff,
-	written, written_at, reserved, reserved_until, history`
+	written, written_at, lost, gave_way, reserved, reserved_until, history`
 
 func loadRunTimes(ctx context.Context, q querier) (map[string][]plan.RunEnd, error) {
 	all := map[string][]plan.RunEnd{}
@@ -109,8 +110,8 @@ func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]
 	}
 	for i := range all {
 		all[i].Victims, err = list(ctx, q, func(v *plan.Victim) []any {
-			return []any{&v.ID.Job, &v.ID.Index, &v.Project, &v.User, when(&v.Started), &v.Slots, suspends{&v.Mode}, &v.RanFor, &v.Fate, &v.Released}
-		}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released
+			return []any{&v.ID.Job, &v.ID.Index, &v.Project, &v.User, when(&v.Started), &v.Slots, suspends{&v.Mode}, &v.RanFor, &v.Fate, &v.Released, &v.Save, &v.Saved}
+		}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released, save, saved
 			FROM victim WHERE reclaim = ? ORDER BY ord`, all[i].ID)
 		if err != nil {
 			return nil, err
@@ -183,7 +184,7 @@ func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
-	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+placeholders(15)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
+	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+placeholders(17)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,7 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 			return err
 		}
 		_, err = row.ExecContext(ctx, id.Job, id.Index, j.Pool, unixtime.Of(j.Entered), j.Kept, j.Clock, unixtime.Of(j.ClockSeen),
-			j.Requeues, j.Expired, unixtime.Of(j.Backoff), j.Written, unixtime.Of(j.WrittenAt), reserved, unixtime.Of(j.ReservedUntil), history)
+			j.Requeues, j.Expired, unixtime.Of(j.Backoff), j.Written, unixtime.Of(j.WrittenAt), j.Lost, j.GaveWay, reserved, unixtime.Of(j.ReservedUntil), history)
 		return err
 	}, forgetJob(ctx, tx, "job_memory"))
 }
@@ -206,7 +207,7 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 func sameJob(a, b plan.JobMemory) bool {
 	return a.Pool == b.Pool && a.Entered.Equal(b.Entered) && a.Kept == b.Kept &&
 		a.Clock == b.Clock && a.ClockSeen.Equal(b.ClockSeen) &&
-		a.Requeues == b.Requeues && a.Expired == b.Expired && a.Backoff.Equal(b.Backoff) &&
+		a.Requeues == b.Requeues && a.Lost == b.Lost && a.GaveWay == b.GaveWay && a.Expired == b.Expired && a.Backoff.Equal(b.Backoff) &&
 		a.Written == b.Written && a.WrittenAt.Equal(b.WrittenAt) &&
 		slices.Equal(a.Reserved, b.Reserved) && a.ReservedUntil.Equal(b.ReservedUntil) &&
 		slices.EqualFunc(a.History, b.History, func(p, q plan.Point) bool {
@@ -283,9 +284,9 @@ func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary 
 		return err
 	}
 	for i, v := range r.Victims {
-		_, err := tx.ExecContext(ctx, `INSERT INTO victim (reclaim, ord, job, idx, project, user, started, slots, mode, ran_for, fate, released)
-			VALUES `+placeholders(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, unixtime.Of(v.Started), v.Slots,
-			v.Mode.String(), int64(v.RanFor), string(v.Fate), v.Released)
+		_, err := tx.ExecContext(ctx, `INSERT INTO victim (reclaim, ord, job, idx, project, user, started, slots, mode, ran_for, fate, released, save, saved)
+			VALUES `+placeholders(14), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, unixtime.Of(v.Started), v.Slots,
+			v.Mode.String(), int64(v.RanFor), string(v.Fate), v.Released, int64(v.Save), string(v.Saved))
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ func (f *farm) updateFates() {
 			lost[j.ID] = j
 		}
 	}
+	finished := f.finished()
 	for i := range memory.Reclaims {
 		r := &memory.Reclaims[i]
 		r.Victims = slices.Clone(r.Victims)
@@ -33,11 +34,17 @@ func (f *farm) updateFates() {
 			case ended != nil && ended.Mark == r.Mark() && (victim.Fate == Intended || victim.Fate == Taken):
 				victim.Fate = Lost
 				f.warn("the requeue of job %s of %s ended it, and the queue did not put it back: it must be submitted again", victim.ID, victim.User)
+			case j == nil && victim.Save > 0 && (victim.Fate == Intended || victim.Fate == Taken) && finished[victim.ID] != nil && finished[victim.ID].Mark == r.Mark():
+				victim.Fate = Finished
 			case victim.Fate == Intended && j == nil:
 				victim.Fate = Gone
 			case victim.Fate == Intended && j.Mark == r.Mark():
 				victim.Fate = Taken
 				j.mem.Requeues++
+				j.mem.GaveWay = victim.Mode == backends.PreemptSuspend
+				if victim.Save == 0 {
+					j.mem.Lost += victim.Loss()
+				}
 			case victim.Fate == Intended && (j.State != backends.Running || !j.Started.Equal(victim.Started)):
 				victim.Fate = Gone
 			}
@@ -46,6 +53,7 @@ func (f *farm) updateFates() {
 			} else if victim.Fate == Taken && j.Mark == r.Mark() && j.State == backends.Running && j.Started.Equal(victim.Started) {
 				j.leaving = true
 			}
+			f.updateSave(r, victim, j)
 		}
 		if r.Phase.Open() {
 			if b := f.byID[r.Beneficiary]; b != nil {
@@ -83,7 +91,7 @@ func (f *farm) step(r *Reclaim) {
 	acted, intended, busy := 0, 0, 0
 	for _, victim := range r.Victims {
 		switch victim.Fate {
-		case Taken, Lost:
+		case Taken, Lost, Finished:
 			acted++
 		case Intended:
 			intended++
@@ -112,8 +120,8 @@ func (f *farm) step(r *Reclaim) {
 	switch {
 	case r.Phase == Planned && f.now.Sub(r.Planned) > f.policy.FreeTimeout:
 		f.end(r, Expired, fmt.Sprintf("not all of its acts could be done within free_timeout (%s)", f.policy.FreeTimeout))
-	case r.Phase == Acted && f.now.Sub(r.Acted) > f.policy.FreeTimeout:
-		f.end(r, Expired, fmt.Sprintf("its victims' slots were not free after free_timeout (%s)", f.policy.FreeTimeout))
+	case r.Phase == Acted && f.now.Sub(r.Acted) > r.Saving()+f.policy.FreeTimeout:
+		f.end(r, Expired, fmt.Sprintf("its victims' slots were not free after free_timeout (%s)%s", f.policy.FreeTimeout, r.andSaving()))
 	case r.Phase == Freed && f.now.Sub(r.Freed) >= f.policy.Cycle && !f.stillFree(r, b):
 		f.end(r, Expired, "other jobs have its slots")
 	case r.Phase == Freed && f.now.Sub(r.Freed) > f.policy.HandOverTimeout:

@@ -94,8 +94,8 @@ func charge(f *farm) *books {
 		f.assignPool(j)
 	}
 	for _, j := range entered {
-		if !f.assignPool(j) {
-			rest = append(rest, j) // its pool shrank
+		if f.shutOut(j) || !f.assignPool(j) {
+			rest = append(rest, j) // its pool shrank, or others of it can use the room before
 		}
 	}
 	for _, j := range later {
@@ -330,19 +330,26 @@ func (f *farm) move(last *step, j *job) {
 
 // assignRest assigns room to the other pending jobs in their order; the first of a
 // pool that needs more than its room becomes its head and keeps it (R12). What
-// is left is next in line as far as the pool's headroom goes.
+// is left is next in line as far as the pool's headroom goes. Suspended jobs that can run
+// come first: they had their slots before. Those whose hosts are full of PBA jobs come last,
+// so that no room waits with them that another could use; then their clocks run (R20).
 func (f *farm) assignRest(rest []*job) {
 	headroom := map[*pool]int{}
 	for _, p := range f.pools {
 		headroom[p] = f.headroom(p) - p.beyond
 	}
 	for _, j := range rest {
-		if f.canUseRoom(j) && f.assignPool(j) {
+		if j.State == backends.Suspended && f.canUseRoom(j) {
+			f.assignPool(j)
+		}
+	}
+	for _, j := range rest {
+		if j.State == backends.Suspended || f.assignPool(j) {
 			continue
 		}
 		f.becomeHead(j)
 		for _, p := range j.pools {
-			if headroom[p] > 0 && j.pool == nil && j.State == backends.Pending {
+			if headroom[p] > 0 && j.pool == nil {
 				headroom[p] -= j.Slots
 				j.next = true
 				break
@@ -350,12 +357,38 @@ func (f *farm) assignRest(rest []*job) {
 		}
 		j.pools[0].waiting += j.Slots
 	}
+	for _, j := range rest {
+		if j.State == backends.Suspended && j.pool == nil && !f.assignPool(j) {
+			j.pools[0].waiting += j.Slots
+		}
+	}
+}
+
+// shutOut reports whether a suspended job can't run before a PBA job ends: its hosts are the
+// only ones where it can. Running jobs that had no charge until now count as none.
+func (f *farm) shutOut(j *job) bool {
+	if j.State != backends.Suspended {
+		return false
+	}
+	for _, p := range j.Hosts {
+		h := f.byName[p.Host]
+		if h == nil {
+			return true
+		}
+		could := h.free
+		for _, other := range h.running {
+			if other.pool == nil {
+				could += slotsOn(other, p.Host)
+			}
+		}
+		if could < p.Slots {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *farm) becomeHead(j *job) {
-	if j.State != backends.Pending {
-		return
-	}
 	for _, p := range j.pools {
 		if p.head == nil && p.room > 0 {
 			p.head, j.pool = j, p
@@ -368,12 +401,9 @@ func (f *farm) becomeHead(j *job) {
 	}
 }
 
-// canUseRoom reports whether a job could use room now. A suspended job can run on
-// its own hosts only: it takes room when they can serve it (R20).
+// canUseRoom reports whether a suspended job could use room now: it can run on its own hosts
+// only (R20).
 func (f *farm) canUseRoom(j *job) bool {
-	if j.State != backends.Suspended {
-		return true
-	}
 	for _, p := range j.Hosts {
 		h := f.byName[p.Host]
 		if h == nil {

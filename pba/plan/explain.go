@@ -20,6 +20,8 @@ type Explanation struct {
 	Clock      time.Duration
 	Threshold  time.Duration
 	Requeues   int       // reclaims that it was a victim of
+	Lost       float64   // slot-seconds of its work that these threw away
+	Stake      string    // of a job that may be preempted: what it would lose, and how to lose nothing, in a sentence
 	Reclaims   []Reclaim // that it is the beneficiary or a victim of, oldest first
 	Skipped    []string  // why nothing was done for it
 	Spared     string    // of a running job: why it can't be preempted; "": it can
@@ -90,7 +92,7 @@ func (r *Reclaim) concerns(id backends.ID) bool {
 }
 
 func (f *farm) explain(j *job, e *Explanation) {
-	e.Priority, e.History, e.Clock, e.Requeues = j.computed, j.mem.History, j.mem.Clock, j.mem.Requeues
+	e.Priority, e.History, e.Clock, e.Requeues, e.Lost = j.computed, j.mem.History, j.mem.Clock, j.mem.Requeues, j.mem.Lost
 	if j.pba() {
 		e.Threshold = f.threshold(j)
 		if own, ok := f.ownThreshold(j); ok && own < e.Threshold && j.waiting() {
@@ -99,6 +101,9 @@ func (f *farm) explain(j *job, e *Explanation) {
 	}
 	if j.State == backends.Running {
 		e.Spared = j.spared
+	}
+	if !j.pba() && j.managed && !j.Interactive && !(j.NoRequeue && j.preempt == backends.PreemptRequeue) {
+		e.Stake = f.stake(j)
 	}
 	if fits := len(fittingPools(j.verdict.pools, j.Slots)) > 0; fits && f.rest != nil && (j.State == backends.Running || understood(j.Job)) {
 		e.Tests = append(e.Tests, Test{Name: "a pool that it fits has hosts where it runs, or may run", Passed: len(j.pools) > 0})

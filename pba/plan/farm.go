@@ -54,6 +54,9 @@ type job struct {
 	budget   int         // serveDue: slots of whole hosts that its pool has for it, if it is exclusive
 	lowered  string      // rank: why it will rank lower, with what it reserves
 
+	every time.Duration       // it saves itself so often in a run; 0: it does not
+	saves backends.Checkpoint // how it is asked to save itself before a requeue; zero: it is not asked. See savesHow
+
 	fixedWhy   string    // shareOut: why it is held, if it can't be preempted
 	fixedUntil time.Time // shareOut: until when, if this plan sets it
 }
@@ -107,12 +110,21 @@ func (j *job) account() account {
 
 type account struct{ project, user string }
 
-// ran returns for how long a job has run: the time that a requeue would lose.
+// ran returns for how long a job has run since it was started.
 func (j *job) ran(now time.Time) time.Duration {
 	if j.State == backends.Suspended || j.Started.IsZero() {
 		return j.RanFor
 	}
 	return max(0, j.RanFor+now.Sub(j.Started))
+}
+
+// unsaved returns for how long a job has run since its last known checkpoint: the time that a
+// requeue would lose, unless the job saves itself before.
+func (j *job) unsaved(now time.Time) time.Duration {
+	if j.every <= 0 {
+		return j.ran(now)
+	}
+	return j.ran(now) % j.every
 }
 
 // perSlot returns the memory, in bytes, that goes with each slot of a job, rounded up.
@@ -228,6 +240,7 @@ func (f *farm) readJobs() {
 		j.verdict = verdict
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
+		j.every, j.saves = tag.Checkpoint.Every, f.savesHow(bj, &tag)
 		f.readHold(j, tag, mayBeTouched && inReclaim[bj.ID])
 		if j.State == backends.Pending && !understood(bj) {
 			f.countUnserved(j)

@@ -40,16 +40,28 @@ func (f *farm) value(j *job) int {
 }
 
 // ownValue returns a priority's value without what its band adds.
-func ownValue(p backends.Priority) int { return max(p.Value()-bandBonus(p.Level()), 0) }
+func ownValue(p backends.Priority) int {
+	return max(p.Value()-bandBonus(p.Level(), leadsVictims(p)), 0)
+}
 
-// bandBonus returns what a level's band adds to a value.
-func bandBonus(l backends.Level) int {
+// leadsVictims reports whether a priority is that of a victim that lost nothing.
+func leadsVictims(p backends.Priority) bool {
+	return p.Level() == backends.LevelVictim && p.Value() >= backends.GaveWay
+}
+
+// bandBonus returns what a level's band adds to a value. Victims that gave way without a loss
+// go before all others (R33).
+func bandBonus(l backends.Level, gaveWay bool) int {
 	switch l {
 	case backends.LevelPBA:
 		return pbaBonus
 	case backends.LevelHandOver:
 		return 2 * pbaBonus
-	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
+	case backends.LevelVictim:
+		if gaveWay {
+			return backends.GaveWay
+		}
+	case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder, backends.LevelNext:
 	}
 	return 0
 }
@@ -90,7 +102,7 @@ func (f *farm) earned(j *job) backends.Priority {
 		value = least
 	}
 	level := min(j.Priority.Level(), top)
-	return backends.At(level, value+bandBonus(level))
+	return backends.At(level, value+bandBonus(level, j.mem.GaveWay && leadsVictims(j.Priority)))
 }
 
 // aged returns how much the queue may have aged a priority since a time, at least and at
@@ -202,6 +214,9 @@ func (f *farm) moves(j *job) bool {
 // wanted returns a job's computed priority, and why it differs from the queue's.
 func (f *farm) wanted(j *job) (backends.Priority, string) {
 	level, now := f.level(j), j.Priority.Level()
+	if level == now && level == backends.LevelVictim && j.mem.GaveWay && !leadsVictims(j.Priority) {
+		return backends.At(level, ownValue(j.Priority)+backends.GaveWay), "it gave way without losing work: it goes before other victims"
+	}
 	if level == now {
 		return f.unlowered(j)
 	}
@@ -223,7 +238,7 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 	case backends.LevelVictim:
 		why = "it lost its slots to a reclaim"
 		if j.mem.Written.Level() == level { // its bonus, if that was not written yet
-			value = max(value, j.mem.Written.Value())
+			value = max(value, ownValue(j.mem.Written))
 		}
 	case backends.LevelPlaceholder:
 		why = "its dummies are in place"
@@ -232,7 +247,7 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 			why = "it is not next in line for its pool"
 		}
 	}
-	return backends.At(level, value+bandBonus(level)), why
+	return backends.At(level, value+bandBonus(level, j.mem.GaveWay)), why
 }
 
 // unlowered returns the priority of a job that keeps its level: as it is, or what the

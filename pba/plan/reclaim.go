@@ -21,7 +21,7 @@ func (s *serving) open(b *job, set *candidate) {
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.threshold(b), describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		loser := j.account()
-		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.unsaved(s.now), Save: j.saves.Wait})
 		s.lost[loser]++
 		s.taken[b.pool.ID] += j.Slots
 	}
@@ -83,7 +83,7 @@ func (s *serving) reserveFor(b *job, r *Reclaim, at stage) {
 		return
 	}
 	b.reserving = true
-	b.mem.Reserved, b.mem.ReservedUntil = names(r.Hosts), s.now.Add(s.policy.FreeTimeout+s.policy.HandOverTimeout)
+	b.mem.Reserved, b.mem.ReservedUntil = names(r.Hosts), s.now.Add(r.Saving()+s.policy.FreeTimeout+s.policy.HandOverTimeout)
 	s.acts.add(at, Action{
 		Verb: Reserve, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: b.mem.Reserved, Until: b.mem.ReservedUntil,
 		Reason: "slots that come free there are reserved for it until it has all of them",
@@ -142,6 +142,7 @@ func (s *serving) repeatOpen() {
 				b.reclaim = nil
 				break
 			}
+			victim.Save = j.saves.Wait
 			s.preemptVictim(j, b, r)
 			s.spare(j, "it is being taken back already")
 		}
@@ -152,12 +153,15 @@ func (s *serving) repeatOpen() {
 func (s *serving) preemptVictim(j, b *job, r *Reclaim) {
 	act := Action{
 		Verb: Requeue, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: names(j.Hosts), Started: j.Started,
-		Until: s.now.Add(s.policy.HoldLimit), Mark: r.Mark(), Grace: s.policy.GracePeriod,
+		Until: s.now.Add(j.saves.Wait + s.policy.HoldLimit), Mark: r.Mark(), Grace: s.policy.GracePeriod,
 		Reason: fmt.Sprintf("%s; %s needs %s", s.whyLeastValued(j), b.ID, slotCount(b.Slots)),
 	}
 	done := "requeued"
-	if j.preempt == backends.PreemptSuspend {
+	switch {
+	case j.preempt == backends.PreemptSuspend:
 		act.Verb, act.Grace, done = Suspend, 0, "suspended"
+	case j.saves.OnDemand():
+		act.Grace, act.Save, done = 0, j.saves, fmt.Sprintf("to save itself within %v and be requeued", j.saves.Wait)
 	}
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), s.now.Format("15:04"), j.ID)
 	s.acts.add(stagePreempt, act)
@@ -167,11 +171,15 @@ func (s *serving) preemptVictim(j, b *job, r *Reclaim) {
 }
 
 // preemptedPriority returns a victim's priority once it is back in the queue: with its bonus
-// for one more reclaim, up to max_requeues of them (R10, R11).
+// for one more reclaim, up to max_requeues of them (R10, R11). What a requeue loses is not
+// known yet.
 func (s *serving) preemptedPriority(j *job) backends.Priority {
 	value := s.value(j)
 	if j.mem.Requeues < s.policy.MaxRequeues {
 		value += requeueBonus
+	}
+	if j.preempt == backends.PreemptSuspend {
+		value += backends.GaveWay
 	}
 	return backends.At(backends.LevelVictim, value)
 }

@@ -76,7 +76,7 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 		return "its owner chose suspend, which frees nothing on this queue"
 	case ran < b.policy.MinRuntime && !startedAhead(j.Job, b.now):
 		return fmt.Sprintf("it has run for less than min_runtime (%s)", b.policy.MinRuntime)
-	case j.RunLimit > 0 && j.RunLimit-j.ran(b.now) < b.policy.GracePeriod+b.policy.Cycle:
+	case j.RunLimit > 0 && j.RunLimit-j.ran(b.now) < b.grace(j)+b.policy.Cycle:
 		return "its run limit ends it sooner than a reclaim would"
 	case j.Ending:
 		return "it is ending already"

@@ -78,6 +78,8 @@ func TestWaitsShowThePartsOfThePromise(t *testing.T) { // R14
 		{Clock: 75 * time.Second, Started: seconds(21), Reclaim: plan.Reclaim{Project: "A", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(1), Freed: seconds(11)}},
 		// Free only in the cycle after its start; the cycles took too long before.
 		{Clock: 110 * time.Second, Started: seconds(5), Reclaim: plan.Reclaim{Project: "A", User: "ann", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(0), Freed: seconds(20)}},
+		// 30 s until free, of which a victim had 25 s to save itself; another that had more was gone.
+		{Clock: 60 * time.Second, Started: seconds(30), Reclaim: plan.Reclaim{Project: "A", User: "ann", Phase: plan.HandedOver, Planned: seconds(0), Acted: seconds(0), Freed: seconds(30), Victims: []plan.Victim{{Save: 25 * time.Second, Fate: plan.Taken}, {Save: time.Minute, Fate: plan.Gone}}}},
 		{Clock: 500 * time.Second, Reclaim: plan.Reclaim{Project: "A", Phase: plan.Expired, Planned: seconds(0)}},
 	}
 	waits, promise := Waits([]ledger.PastJob{
@@ -86,14 +88,15 @@ func TestWaitsShowThePartsOfThePromise(t *testing.T) { // R14
 		{Project: "A", Waited: time.Hour}, // never ran
 		{Project: "B", Started: noon, Waited: 50 * time.Second},
 	}, reclaims, rates, "A")
-	check(t, promise, Promise{Reclaims: 2, Kept: 1})
+	check(t, promise, Promise{Reclaims: 3, Kept: 2})
 	check(t, waits, []Wait{
 		{Project: "A", Kind: "jobs", Of: Within, Count: 1, Median: 10, P95: 10, Max: 10},
 		{Project: "A", Kind: "jobs", Of: Beyond, Count: 1, Median: 30, P95: 30, Max: 30},
-		{Project: "A", Kind: "reclaims", Of: Threshold, Count: 2, Median: 60, P95: 60, Max: 60},
-		{Project: "A", Kind: "reclaims", Of: Cycles, Count: 2, Median: 26, P95: 50, Max: 50},
-		{Project: "A", Kind: "reclaims", Of: Freeing, Count: 2, Median: 5, P95: 10, Max: 10},
-		{Project: "A", Kind: "reclaims", Of: Total, Count: 2, Median: 96, P95: 115, Max: 115},
+		{Project: "A", Kind: "reclaims", Of: Threshold, Count: 3, Median: 60, P95: 60, Max: 60},
+		{Project: "A", Kind: "reclaims", Of: Cycles, Count: 3, Median: 26, P95: 50, Max: 50},
+		{Project: "A", Kind: "reclaims", Of: Saving, Count: 1, Median: 25, P95: 25, Max: 25},
+		{Project: "A", Kind: "reclaims", Of: Freeing, Count: 3, Median: 5, P95: 10, Max: 10},
+		{Project: "A", Kind: "reclaims", Of: Total, Count: 3, Median: 96, P95: 115, Max: 115},
 	})
 	all, _ := Waits([]ledger.PastJob{{Project: "A", Started: noon}, {Project: "B", Started: noon}}, nil, rates, "")
 	if len(all) != 3 || all[0].Project != "" || all[0].Count != 2 {
@@ -107,6 +110,8 @@ func TestVictims(t *testing.T) {
 			{Project: "B", User: "bob", Slots: 2, Fate: plan.Taken, RanFor: 30 * time.Minute},
 			{Project: "B", User: "bob", Slots: 1, Fate: plan.Taken, Mode: backends.PreemptSuspend, RanFor: time.Hour},
 			{User: "eve", Slots: 1, Fate: plan.Taken, RanFor: 2 * time.Hour},
+			{User: "eve", Slots: 1, Fate: plan.Taken, RanFor: 2 * time.Hour, Save: time.Minute, Saved: plan.Saved},
+			{User: "eve", Slots: 1, Fate: plan.Finished, RanFor: 2 * time.Hour, Save: time.Minute},
 			{Project: "B", User: "bob", Slots: 9, Fate: plan.Gone, RanFor: time.Hour},
 		}}},
 		{Reclaim: plan.Reclaim{Project: "A", Need: 2, Phase: plan.Acted}},
@@ -116,12 +121,12 @@ func TestVictims(t *testing.T) {
 	}
 	losses, ends := Victims(reclaims, "")
 	check(t, losses, []Loss{
-		{User: "eve", To: "A", Requeued: 1, Slots: 1, Lost: 2},
+		{User: "eve", To: "A", Requeued: 2, Saved: 1, Slots: 2, Lost: 2},
 		{Project: "B", User: "bob", To: "A", Requeued: 1, Suspended: 1, Slots: 3, Lost: 1},
 		{Project: "D", User: "dan", To: "C", Requeued: 1, Slots: 1},
 	})
 	check(t, ends, []End{
-		{End: plan.HandedOver, Reclaims: 1, Requested: 3, Evicted: 4, Ratio: 1.3333},
+		{End: plan.HandedOver, Reclaims: 1, Requested: 3, Evicted: 5, Ratio: 1.6667},
 		{End: plan.Expired, Reclaims: 1, Requested: 2, Evicted: 1, Ratio: 0.5, Useless: 1},
 		{End: open, Reclaims: 1, Requested: 2},
 	})

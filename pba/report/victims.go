@@ -17,6 +17,7 @@ type Loss struct {
 	Requeued  int     `json:"requeued"`
 	Suspended int     `json:"suspended"`
 	Ended     int     `json:"ended"` // of Requeued: not put back by the queue
+	Saved     int     `json:"saved"` // of Requeued: saved themselves before, and lost nothing
 	Slots     int     `json:"slots"`
 	Lost      float64 `json:"lost_slot_hours"` // of work; a suspended job loses none
 }
@@ -73,6 +74,10 @@ func (l *Loss) add(v plan.Victim) {
 		return
 	}
 	l.Requeued++
+	if v.Saved == plan.Saved {
+		l.Saved++
+		return
+	}
 	if v.Fate == plan.Lost {
 		l.Ended++
 	}

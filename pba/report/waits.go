@@ -11,13 +11,15 @@ import (
 )
 
 // What a row of waits is about. The parts of a reclaim are those of R14's
-// promise: threshold + 2 cycles + the time to free the slots.
+// promise: threshold + 2 cycles + the time that victims have to save themselves + the time to
+// free the slots.
 const (
 	Within    = "within"    // jobs that were charged to a pool, or had room in one
 	Beyond    = "beyond"    // all other jobs
 	Threshold = "threshold" // of reclaims: waited up to pending_threshold
 	Cycles    = "cycles"    // of reclaims: until the cycles that planned, acted and handed over
-	Freeing   = "freeing"   // of reclaims: from the act until the slots were free
+	Saving    = "saving"    // of reclaims whose victims were asked to save themselves: what they took for that, at most
+	Freeing   = "freeing"   // of reclaims: from the act until the slots were free, less saving
 	Total     = "total"     // of reclaims: from entering the allocation, by R14's clock, to the start
 )
 
@@ -85,13 +87,16 @@ func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, pr
 		}
 		add(r.Project, "reclaims", Threshold, p.threshold)
 		add(r.Project, "reclaims", Cycles, p.cycles)
+		if p.saving > 0 {
+			add(r.Project, "reclaims", Saving, p.saving)
+		}
 		add(r.Project, "reclaims", Freeing, p.freeing)
-		add(r.Project, "reclaims", Total, p.threshold+p.cycles+p.freeing)
+		add(r.Project, "reclaims", Total, p.threshold+p.cycles+p.saving+p.freeing)
 	}
 	return summed(samples), promise
 }
 
-type parts struct{ threshold, cycles, freeing time.Duration }
+type parts struct{ threshold, cycles, saving, freeing time.Duration }
 
 // partsOf parts the time from entering the allocation to the start. When slots
 // were free is known only from the next cycle on: a start shows it earlier.
@@ -108,10 +113,13 @@ func partsOf(r *ledger.PastReclaim, rates Rates) parts {
 	if own, ok := rates.Own[r.Project]; ok && (own > rates.Threshold || r.Clock < rates.Threshold) {
 		threshold = min(r.Clock, own)
 	}
+	freeing := max(freed.Sub(acted), 0)
+	saving := min(freeing, r.Saving())
 	return parts{
 		threshold: threshold,
 		cycles:    max(r.Clock-threshold, 0) + max(acted.Sub(r.Planned), 0) + max(r.Started.Sub(freed), 0),
-		freeing:   max(freed.Sub(acted), 0),
+		saving:    saving,
+		freeing:   freeing - saving,
 	}
 }
 
@@ -122,7 +130,7 @@ func summed(samples map[Wait][]time.Duration) []Wait {
 		w.Median, w.P95, w.Max = percentile(times, 50), percentile(times, 95), percentile(times, 100)
 		all = append(all, w)
 	}
-	order := []string{Within, Beyond, Threshold, Cycles, Freeing, Total}
+	order := []string{Within, Beyond, Threshold, Cycles, Saving, Freeing, Total}
 	slices.SortFunc(all, func(a, b Wait) int {
 		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(slices.Index(order, a.Of), slices.Index(order, b.Of)))
 	})

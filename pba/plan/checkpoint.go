@@ -1,0 +1,107 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// savesHow returns how a job is asked to save itself before it is requeued (R33). The zero
+// Checkpoint: it is not asked. It does not say how, or chose to be suspended; the queue can't
+// ask in that way; it wants more time than the site allows; or it failed too often.
+func (f *farm) savesHow(j *backends.Job, tag *backends.Tag) backends.Checkpoint {
+	c, able := tag.Checkpoint, &f.state.Abilities
+	switch {
+	case !c.OnDemand(), tag.Preempt == backends.PreemptSuspend,
+		c.Signal != "" && !able.SavesBySignal, c.Command != "" && !able.SavesByCommand,
+		c.Wait > f.policy.CheckpointMax, j.FailedSaves >= backends.MaxFailedSaves:
+		return backends.Checkpoint{}
+	}
+	return c
+}
+
+// stake says in a sentence what a preemption would cost a job, and how it would cost nothing.
+func (f *farm) stake(j *job) string {
+	tag, _, _ := backends.ParseTag(j.Tag)
+	c, able := tag.Checkpoint, &f.state.Abilities
+	ask := "submit it with ALLOTMENT_CHECKPOINT, by which it saves itself when it is asked to"
+	if able.SuspendFrees {
+		ask += ", or with ALLOTMENT_PREEMPT=suspend"
+	}
+	switch {
+	case j.preempt == backends.PreemptSuspend:
+		return "if it is preempted it is suspended, and loses nothing"
+	case j.saves.OnDemand():
+		return fmt.Sprintf("if it is preempted it has %v to save itself, and loses nothing if it does", j.saves.Wait)
+	case c.OnDemand() && c.Wait > f.policy.CheckpointMax:
+		return fmt.Sprintf("it is not asked to save itself, as it wants %v for that: the site allows %v (checkpoint.max)", c.Wait, f.policy.CheckpointMax)
+	case c.OnDemand() && j.FailedSaves >= backends.MaxFailedSaves:
+		return fmt.Sprintf("it is not asked to save itself any more: it did not %d times in a row, within the %v that it wanted", j.FailedSaves, c.Wait)
+	case c.OnDemand():
+		by := "a signal"
+		if c.Command != "" {
+			by = "a command"
+		}
+		return "it is not asked to save itself: this queue can't do that by " + by
+	case j.every > 0:
+		return fmt.Sprintf("if it is preempted it loses what it did since its last checkpoint, at most %v; to lose nothing, %s", j.every, ask)
+	}
+	return "if it is preempted it starts again from the beginning; to lose nothing, " + ask
+}
+
+// grace returns how long a job may go on after it was preempted.
+func (f *farm) grace(j *job) time.Duration {
+	switch {
+	case j.saves.OnDemand():
+		return j.saves.Wait
+	case j.preempt == backends.PreemptSuspend:
+		return 0
+	}
+	return f.policy.GracePeriod
+}
+
+// Saving returns the time that the victims of a reclaim have to save themselves (R33).
+func (r *Reclaim) Saving() time.Duration {
+	var most time.Duration
+	for i := range r.Victims {
+		if v := &r.Victims[i]; v.Fate == Intended || v.Fate == Taken || v.Fate == Finished {
+			most = max(most, v.Save)
+		}
+	}
+	return most
+}
+
+// andSaving is the end of a sentence about free_timeout.
+func (r *Reclaim) andSaving() string {
+	if most := r.Saving(); most > 0 {
+		return fmt.Sprintf(" and the %s that they had to save themselves", most)
+	}
+	return ""
+}
+
+// updateSave records whether a victim that was asked to save itself did so, once it has left
+// the run in which it was asked. The queue counts failures.
+func (f *farm) updateSave(r *Reclaim, victim *Victim, j *job) {
+	if victim.Fate != Taken || victim.Save == 0 || victim.Saved != "" || j == nil || j.leaving || j.Mark != r.Mark() {
+		return
+	}
+	if j.FailedSaves == 0 {
+		victim.Saved, j.mem.GaveWay = Saved, true
+		return
+	}
+	victim.Saved = SaveFailed
+	j.mem.Lost += victim.Loss()
+}
+
+// finished returns the jobs that ended with exit status 0, by ID: one that was asked to save
+// itself and had only to end is not preempted for good.
+func (f *farm) finished() map[backends.ID]*backends.Job {
+	all := map[backends.ID]*backends.Job{}
+	for i := range f.state.Farm.Ended {
+		if j := &f.state.Farm.Ended[i]; !j.Lost && j.ExitCode == 0 {
+			all[j.ID] = j
+		}
+	}
+	return all
+}

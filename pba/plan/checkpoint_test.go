@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// saving gives a job a checkpoint.
+func saving(text string) func(*backends.Job) {
+	return func(j *backends.Job) {
+		c, err := backends.ParseCheckpoint(text)
+		if err != nil {
+			panic(err)
+		}
+		j.Tag = backends.Tag{Checkpoint: c}.String()
+	}
+}
+
+// newSavingScene is a farm of one slot, whose job of bob saves itself, and a job of a pool
+// that waits.
+func newSavingScene(t *testing.T, checkpoint string, change ...func(*backends.Job)) (s *scene, victim, waits backends.ID) {
+	t.Helper()
+	s = newScene(t, 1, 1).pool("chipA", 1)
+	s.policy.CheckpointMax, s.policy.GracePeriod = 2*time.Minute, 7*time.Second
+	s.state.Abilities.SavesBySignal, s.state.Abilities.SavesByCommand = true, true
+	victim = s.job("bob", "", "n1", time.Hour, append([]func(*backends.Job){saving(checkpoint)}, change...)...)
+	return s, victim, s.job("ann", "chipA", "", 0)
+}
+
+func requeueOf(t *testing.T, p Plan) Action {
+	t.Helper()
+	for _, a := range p.Actions {
+		if a.Verb == Requeue {
+			return a
+		}
+	}
+	t.Fatalf("nothing is requeued: %v", p.Skipped)
+	return Action{}
+}
+
+func TestVictimIsAskedToSaveItself(t *testing.T) { // R33
+	for name, c := range map[string]struct {
+		checkpoint string
+		change     func(*scene)
+		asked      bool
+	}{
+		"by a signal":                {checkpoint: "SIGUSR1:90s", asked: true},
+		"by a command":               {checkpoint: "command:90s:/save", asked: true},
+		"not: only by itself":        {checkpoint: "every:10m"},
+		"not: the queue can't":       {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Abilities.SavesBySignal = false }},
+		"not: no commands":           {checkpoint: "command:90s:/save", change: func(s *scene) { s.state.Abilities.SavesByCommand = false }},
+		"not: beyond the site's max": {checkpoint: "SIGUSR1:121s"},
+		"once more after a failure":  {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Farm.Jobs[0].FailedSaves = 1 }, asked: true},
+		"not: it failed twice":       {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Farm.Jobs[0].FailedSaves = 2 }},
+	} {
+		s, _, _ := newSavingScene(t, c.checkpoint)
+		if c.change != nil {
+			c.change(s)
+		}
+		p := s.ripen()
+		a := requeueOf(t, p)
+		victim := p.Memory.Reclaims[0].Victims[0]
+		if !c.asked {
+			if a.Save != (backends.Checkpoint{}) || a.Grace != s.policy.GracePeriod || victim.Save != 0 {
+				t.Errorf("%s: %+v, %+v", name, a, victim)
+			}
+			continue
+		}
+		if want, _ := backends.ParseCheckpoint(c.checkpoint); a.Save != want || a.Grace != 0 || victim.Save != want.Wait || !strings.Contains(a.Notice, "to save itself within 1m30s") {
+			t.Errorf("%s: %+v, %+v", name, a, victim)
+		}
+	}
+}
+
+// A job that would end before it has saved itself is left to end.
+func TestNoCheckpointShortOfTheRunLimit(t *testing.T) { // R16, R33
+	limit := func(j *backends.Job) { j.RunLimit = time.Hour + 170*time.Second } // 110 s are left when slots are preempted
+	s, _, _ := newSavingScene(t, "SIGUSR1:80s", limit)
+	requeueOf(t, s.ripen())
+	s, _, waits := newSavingScene(t, "SIGUSR1:100s", limit)
+	if p := s.ripen(); preempted(p) != "" || !strings.Contains(skipped(p, waits), "its run limit ends it") {
+		t.Errorf("preempted %q, skipped %q", preempted(p), skipped(p, waits))
+	}
+}
+
+// A job that saves itself is asked once, and free_timeout begins when its time is up.
+func TestReclaimWaitsForCheckpoint(t *testing.T) { // R19, R33
+	s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
+	s.ripen()
+	s.at(victim).Mark = "r1" // it runs on, and saves itself
+	for waited := time.Duration(0); waited < 140*time.Second; waited += s.policy.Cycle {
+		p := s.cycle()
+		if preempted(p) != "" || len(p.Memory.Reclaims) != 1 || p.Memory.Reclaims[0].Phase != Acted {
+			t.Fatalf("after %v: preempted %q, %+v", waited, preempted(p), p.Memory.Reclaims)
+		}
+	}
+	s.cycle()
+	if r := s.cycle().Memory.Reclaims[0]; r.Phase != Expired || !strings.Contains(r.Why, "1m30s") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFateOfCheckpoint(t *testing.T) { // R33
+	for name, c := range map[string]struct {
+		end   func(*scene, *backends.Job)
+		fate  Fate
+		saved SaveResult
+	}{
+		"it saves itself still": {end: func(*scene, *backends.Job) {}, fate: Taken},
+		"saved":                 {end: func(_ *scene, j *backends.Job) { j.State = backends.Pending }, fate: Taken, saved: Saved},
+		"failed":                {end: func(_ *scene, j *backends.Job) { j.State, j.FailedSaves = backends.Pending, 1 }, fate: Taken, saved: SaveFailed},
+		"saved, and runs again": {end: func(s *scene, j *backends.Job) { j.Started = s.now }, fate: Taken, saved: Saved},
+		"it had only to end": {end: func(s *scene, j *backends.Job) {
+			ended := *j
+			ended.State, ended.Ended = backends.Done, s.now
+			s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
+			s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
+		}, fate: Finished},
+	} {
+		s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
+		s.ripen()
+		s.at(victim).Mark = "r1"
+		c.end(s, s.at(victim))
+		p := s.cycle()
+		if v := p.Memory.Reclaims[0].Victims[0]; v.Fate != c.fate || v.Saved != c.saved {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if c.fate == Finished && p.Memory.Reclaims[0].Phase != Freed {
+			t.Errorf("%s: its slot is not free: %+v", name, p.Memory.Reclaims[0])
+		}
+	}
+}
