@@ -373,7 +373,7 @@ func TestUnreadableStateIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, content := range map[string]string{
-		"newer version": strings.Replace(string(good), "allotment-miniq 5 ", "allotment-miniq 6 ", 1),
+		"newer version": strings.Replace(string(good), fmt.Sprintf("allotment-miniq %d ", format), fmt.Sprintf("allotment-miniq %d ", format+1), 1),
 		"damaged":       string(good[:len(good)-1]) + "x",
 		"is damaged":    "",
 	} {
