@@ -19,6 +19,7 @@ const exitInterrupted = 130 // 128 + SIGINT, as a shell has it
 func simulateCommand(p process) *cli.Command {
 	times := map[string]*duration{"cycle": {}, "threshold": {}, "kill-delay": {}}
 	minRuntime := durationOrZero{-1}
+	var onDemand, periodic saves
 	option := func(name, usage string) cli.Flag {
 		return &cli.GenericFlag{Name: name, Value: times[name], Usage: usage}
 	}
@@ -43,6 +44,8 @@ func simulateCommand(p process) *cli.Command {
 			&cli.IntFlag{Name: "first", Usage: "only the trace's first `NUMBER` jobs", DefaultText: "all"},
 			&cli.BoolFlag{Name: "one-slot", Usage: "turn each job of n slots into n jobs of one", DisableDefaultText: true},
 			&cli.Float64Flag{Name: "suspend", Usage: "`SHARE` (0 to 1) of jobs that are suspended when preempted, not requeued; drawn by --seed"},
+			&cli.GenericFlag{Name: "checkpoint", Value: &onDemand, Usage: "`SHARE:SAVE:RESTORE` such as 50%:30s:60s: this part of the jobs, drawn by --seed, saves its work when it is asked to, in the first time; a run needs the second one to go on from there"},
+			&cli.GenericFlag{Name: "checkpoint-every", Value: &periodic, Usage: "`SHARE:PERIOD:RESTORE` such as 50%:10m:60s: this part saves its work each PERIOD"},
 			option("kill-delay", "preempted jobs take up to `TIME` to end, drawn by --seed (default: none)"),
 			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` for all random draws: the same gives the same result", Value: 1},
 			&cli.IntFlag{Name: "skip-bad", Usage: "skip at most `NUMBER` lines of the trace that can't be read"},
@@ -56,6 +59,7 @@ func simulateCommand(p process) *cli.Command {
 				MinRuntime: time.Duration(minRuntime.value), Kill: time.Duration(times["kill-delay"].value),
 				Headroom: c.Float64("headroom"), Arrivals: c.Float64("scale-arrivals"), Suspended: c.Float64("suspend"),
 				Repeat: c.Int("repeat"), First: c.Int("first"), OneSlot: c.Bool("one-slot"), EveryCycle: c.Bool("every-cycle"),
+				OnDemand: onDemand.value, Periodic: periodic.value,
 				Seed: c.Uint64("seed"), SkipBad: c.Int("skip-bad"),
 			}
 			format, err := table.FormatOf(c)

@@ -48,6 +48,12 @@ func describeSimulation(out io.Writer, r *simulate.Result) {
 		guaranteed = append(guaranteed, fmt.Sprintf("%s %d", shell.Printable(g.Who()), g.Slots))
 	}
 	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(guaranteed, ", "), printable.Count(r.Within, "job"))
+	if s := r.Settings.OnDemand; s != nil {
+		fmt.Fprintf(out, "Save their work when asked to: %s%% of the jobs, in %s s; %s s to go on from there. Both count as lost.\n", inSeconds(100*s.Share), inSeconds(s.Seconds), inSeconds(s.Restore))
+	}
+	if s := r.Settings.Periodic; s != nil {
+		fmt.Fprintf(out, "Save their work every %s s: %s%% of the jobs; %s s to go on from there, which count as lost.\n", inSeconds(s.Seconds), inSeconds(100*s.Share), inSeconds(s.Restore))
+	}
 	for _, l := range r.Trace.LeftOut {
 		fmt.Fprintf(out, "Left out for all policies: %s (%s): %s.\n", printable.Count(l.Jobs, "job"), l.Share(), shell.Printable(l.Why))
 	}
@@ -65,9 +71,9 @@ func describeSimulation(out io.Writer, r *simulate.Result) {
 }
 
 func waitTable(r *simulate.Result) *table.Table {
-	t := table.New("policy", "jobs_of", "jobs", "median_wait", "p95_wait", "max_wait", "median_clock", "p95_clock", "max_clock", "bounded_slowdown", "over_promise")
+	t := table.New("policy", "jobs_of", "jobs", "median_wait", "p95_wait", "max_wait", "widest_p95_wait", "median_clock", "p95_clock", "max_clock", "bounded_slowdown", "over_promise")
 	row := func(policy, of string, g simulate.Group) {
-		t.Row(policy, of, g.Jobs, inSeconds(g.Wait.Median), inSeconds(g.Wait.P95), inSeconds(g.Wait.Max),
+		t.Row(policy, of, g.Jobs, inSeconds(g.Wait.Median), inSeconds(g.Wait.P95), inSeconds(g.Wait.Max), inSeconds(g.Widest.P95),
 			inSeconds(g.Clock.Median), inSeconds(g.Clock.P95), inSeconds(g.Clock.Max), strconv.FormatFloat(g.Slowdown.Mean, 'f', 1, 64), g.OverPromise)
 	}
 	for _, o := range r.Policies {

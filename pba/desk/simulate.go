@@ -36,6 +36,7 @@ type Simulation struct {
 	Kill                          time.Duration
 	Repeat, First, SkipBad        int
 	OneSlot, EveryCycle           bool
+	OnDemand, Periodic            simulate.Saves
 	Seed                          uint64
 
 	Progress func(policy string, done, jobs int) // called often; nil: not at all
@@ -66,7 +67,7 @@ func (d *Desk) Simulate(ctx context.Context, o *Simulation) (*simulate.Result, e
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
 	for i := range r.Idle {
-		notes = append(notes, fmt.Sprintf("Warning: no job of the trace is one of %s, which has a guarantee of %d slots.", r.Idle[i].Who(), r.Idle[i].Slots))
+		notes = append(notes, fmt.Sprintf("Warning: no job of the trace is one of %s, which has a guarantee of %s.", r.Idle[i].Who(), printable.Count(r.Idle[i].Slots, "slot")))
 	}
 	r.Notes = append(notes, r.Notes...)
 	return r, nil
@@ -107,7 +108,7 @@ func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
 	}
 	s := simulate.Setup{
 		Policy: settings.Policy(), Reserve: time.Duration(d.Miniq.ReserveAfter), Policies: o.Policies, ScaleArrivals: o.Arrivals, Repeat: o.Repeat,
-		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets, Progress: o.Progress,
+		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, OnDemand: o.OnDemand, Periodic: o.Periodic, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets, Progress: o.Progress,
 		Filter: esub.Settings{Config: d.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 	}
 	var err error

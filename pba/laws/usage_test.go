@@ -6,6 +6,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
 // usage counts what runs use of each host from the effects alone (lawCapacity).
@@ -58,7 +59,8 @@ func (u *usage) watch(at time.Time, e manager.Effect) {
 	}
 }
 
-func (u *usage) ended(at time.Time, id backends.ID, run int) {
+func (u *usage) ended(at time.Time, end simulate.RunEnd) {
+	id, run := end.ID, end.Run
 	r := u.runs[id]
 	if r == nil || r.Run != run {
 		u.recordBreach(at, "job %v: run %d ended, which never began", id, run)

@@ -142,7 +142,7 @@ func (c *Client) Abilities() backends.Abilities {
 		Place: func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 			return c.submit(ctx, manager.Dummies(c.by, "", dummies))
 		},
-		Standbys: true,
+		Standbys: true, SavesBySignal: true,
 	}}
 }
 

@@ -52,6 +52,7 @@ type meter struct {
 	lastStart map[string]time.Time // of a PBA job, by host
 
 	finished int // jobs
+	widest   int // slots of the widest 1 % of the jobs, at least
 	out      Outcome
 	within   tally
 	rest     tally
@@ -74,7 +75,7 @@ type reclaimed struct {
 
 type tally struct {
 	Group
-	wait, clock, slowdown sketch
+	wait, widest, clock, slowdown sketch
 }
 
 func newMeter(s *Setup, window Window, c *calendar) *meter {
@@ -281,7 +282,8 @@ func (w *Window) clip(from, to time.Time) time.Duration {
 }
 
 // runEnded counts a run whose processes are gone, before the queue learns of it.
-func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
+func (m *meter) runEnded(at time.Time, end RunEnd) {
+	id := end.ID
 	if m.isStandby(id) {
 		m.occupy(m.standbys[id], -1)
 		m.standbys[id] = nil
@@ -292,12 +294,16 @@ func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
 		m.pause(at, j)
 	}
 	m.used += j.inWindow
-	if j.killed {
-		m.out.LostSeconds += j.inWindow
-		m.eachTally(j, func(g *tally) { g.Lost += j.inWindow })
-	} else {
-		m.useful += j.inWindow
+	lost := 0.0
+	if end.Kept < end.Ran { // what it saved is not lost; to save and to restore it is
+		lost = j.inWindow * (end.Ran - end.Kept).Seconds() / end.Ran.Seconds()
+		m.out.LostSeconds += lost
+		m.eachTally(j, func(g *tally) { g.Lost += lost })
 	}
+	if j.killed && end.Kept > 0 {
+		m.out.Saved++
+	}
+	m.useful += j.inWindow - lost
 	j.inWindow, j.state, j.since = 0, backends.Pending, at
 }
 
@@ -316,6 +322,9 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 	m.eachTally(j, func(g *tally) {
 		g.Jobs++
 		g.wait.add(j.wait.Seconds())
+		if j.slots >= m.widest {
+			g.widest.add(j.wait.Seconds())
+		}
 		g.clock.add(j.clock.Seconds())
 		g.slowdown.add(slowdown)
 		if j.clock > m.promiseTo(j) {
@@ -329,7 +338,7 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 }
 
 func (g *tally) group() Group {
-	g.Wait, g.Clock, g.Slowdown = g.wait.spread(), g.clock.spread(), g.slowdown.spread()
+	g.Wait, g.Widest, g.Clock, g.Slowdown = g.wait.spread(), g.widest.spread(), g.clock.spread(), g.slowdown.spread()
 	return g.Group
 }
 

@@ -10,8 +10,9 @@ type Result struct {
 	Guarantees []Guarantee `json:"guarantees"`
 	Settings   Settings    `json:"settings"`
 	Window     Window      `json:"window"`
-	Within     int         `json:"within_jobs"` // jobs within the guarantee: the same ones for all policies
-	Policies   []Outcome   `json:"policies"`    // in the order of Setup
+	Widest     int         `json:"widest_slots"` // slots from which on a job is one of the widest 1 %
+	Within     int         `json:"within_jobs"`  // jobs within the guarantee: the same ones for all policies
+	Policies   []Outcome   `json:"policies"`     // in the order of Setup
 	Idle       []Guarantee `json:"guarantees_without_jobs,omitempty"`
 	Notes      []string    `json:"notes"` // what a reader must know to understand the figures
 }
@@ -68,10 +69,19 @@ type Settings struct {
 	MinRuntime       float64 `json:"min_runtime_seconds"`
 	Headroom         float64 `json:"headroom"`
 	ScaleArrivals    float64 `json:"scale_arrivals"`
-	Suspend          float64 `json:"suspend_share"`   // of the jobs, drawn by Seed: their users chose suspension
-	KillSeconds      float64 `json:"kill_seconds"`    // most time that a killed job takes to end; drawn by Seed
-	Promise          float64 `json:"promise_seconds"` // R14: threshold + 2 cycles + the time to free slots
+	OnDemand         *Saving `json:"checkpoint,omitempty"`       // jobs that save their work when they are asked to
+	Periodic         *Saving `json:"checkpoint_every,omitempty"` // jobs that do so by themselves
+	Suspend          float64 `json:"suspend_share"`              // of the jobs, drawn by Seed: their users chose suspension
+	KillSeconds      float64 `json:"kill_seconds"`               // most time that a killed job takes to end; drawn by Seed
+	Promise          float64 `json:"promise_seconds"`            // the threshold + 2 cycles + the time to free slots
 	Seed             uint64  `json:"seed"`
+}
+
+// Saving is the part of the jobs, drawn by Seed, that save their work. Times are in seconds.
+type Saving struct {
+	Share   float64 `json:"share"`
+	Seconds float64 `json:"seconds"`         // that it takes to save; of Settings.Periodic: from one checkpoint to the next
+	Restore float64 `json:"restore_seconds"` // before a run goes on
 }
 
 // Window is the time that utilization and losses are counted over: from the
@@ -107,6 +117,7 @@ type Outcome struct {
 
 	Preemptions int     `json:"preemptions"` // jobs preempted
 	Suspensions int     `json:"suspensions"` // of these: suspended
+	Saved       int     `json:"saved"`       // of these: requeued, with work that they had saved
 	Reclaims    int     `json:"reclaims"`
 	Requested   int     `json:"requested_slots"` // that beneficiaries lacked
 	Evicted     int     `json:"evicted_slots"`   // that were preempted
@@ -129,11 +140,12 @@ type Outcome struct {
 type Group struct {
 	Project     string  `json:"project,omitempty"`
 	Jobs        int     `json:"jobs"`
-	Wait        Spread  `json:"wait"`  // seconds from submission to the start of the run that came to its end
-	Clock       Spread  `json:"clock"` // seconds by R14's clock: from the first cycle that saw the job within its pool and eligible, to its start
+	Wait        Spread  `json:"wait"`        // seconds from submission to the start of the run that came to its end
+	Widest      Spread  `json:"widest_wait"` // of Wait: the widest 1 % of the trace's jobs, by slots
+	Clock       Spread  `json:"clock"`       // seconds by the guarantee's clock: from the first cycle that saw the job within its pool and eligible, to its start
 	Slowdown    Spread  `json:"bounded_slowdown"`
-	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond R14's promise to a job so wide
-	PutOff      int     `json:"put_off"`      // of these: put off by max_victims_per_project (R22)
+	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond the promise to a job so wide
+	PutOff      int     `json:"put_off"`      // of these: put off by max_victims_per_project
 	Lost        float64 `json:"lost_slot_seconds"`
 	Preempted   int     `json:"taken_back"` // times
 }
@@ -170,7 +182,7 @@ type Pool struct {
 type WaitBin struct {
 	Seconds float64 `json:"seconds"` // 0: started at once; -1: the last bin
 	Within  int     `json:"within"`  // from submission, of jobs within the guarantee
-	Clock   int     `json:"clock"`   // by R14's clock, of the same
+	Clock   int     `json:"clock"`   // by the guarantee's clock, of the same
 	Rest    int     `json:"rest"`    // from submission, of all others
 }
 

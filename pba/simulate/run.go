@@ -1,21 +1,17 @@
 package simulate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba"
-	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -45,13 +41,13 @@ func Run(ctx context.Context, s Setup) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.jobs = v.jobs
+	w.jobs, w.widest = v.jobs, v.widest
 	if v.jobs == 0 {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrNothing)
 	}
 	r := &Result{
 		Trace: Source{Name: s.Name, Format: string(s.Format), Jobs: v.jobs, Read: v.all.jobs, LeftOut: v.out, BadLines: s.Trace.Bad, Repeated: max(s.Repeat, 1), OneSlot: s.OneSlot},
-		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Within: v.within, Idle: v.idle,
+		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Widest: v.widest, Within: v.within, Idle: v.idle,
 		Notes: w.places.notes(),
 	}
 	for _, policy := range s.Policies {
@@ -77,8 +73,15 @@ func settingsOf(s *Setup) Settings {
 	}
 	return Settings{
 		Cycle: s.Policy.Cycle.Seconds(), PendingThreshold: s.Policy.PendingThreshold.Seconds(), MinRuntime: s.Policy.MinRuntime.Seconds(),
-		Headroom: s.Policy.Headroom, ScaleArrivals: scale, Suspend: s.Suspend, KillSeconds: s.Kill.Seconds(), Promise: basePromise(s).Seconds(), Seed: s.Seed,
+		OnDemand: s.OnDemand.result(), Periodic: s.Periodic.result(), Headroom: s.Policy.Headroom, ScaleArrivals: scale, Suspend: s.Suspend, KillSeconds: s.Kill.Seconds(), Promise: basePromise(s).Seconds(), Seed: s.Seed,
 	}
+}
+
+func (s Saves) result() *Saving {
+	if s.Share == 0 {
+		return nil
+	}
+	return &Saving{Share: s.Share, Seconds: s.Time.Seconds(), Restore: s.Restore.Seconds()}
 }
 
 // driver is one policy's run. Under fifo and dedicated the engine only observes:
@@ -110,6 +113,7 @@ type driver struct {
 
 func newDriver(ctx context.Context, w *workload, policy string, window Window, fences []Fence) (*driver, error) {
 	d := &driver{workload: w, ctx: ctx, policy: policy, meter: newMeter(w.Setup, window, w.calendar)}
+	d.meter.widest = w.widest
 	hosts := w.hosts
 	switch policy {
 	case FIFO, PBA, Seconds:
@@ -435,10 +439,8 @@ func (m *meter) recordReclaim(r *plan.Reclaim, seen *reclaimed) {
 // submit submits a job as its user would: through the submit filter.
 func (d *driver) submit(a *arrival) error {
 	j := &metered{arrival: *a, since: a.at, state: backends.Pending}
-	spec := backends.Spec{Slots: a.slots, Memory: a.memory, RunLimit: a.limit, Project: backends.JoinProject(a.project, a.step), Description: d.tags[0]}
-	if a.suspend {
-		spec.Description = d.tags[1]
-	}
+	spec := backends.Spec{Slots: a.slots, Memory: a.memory, RunLimit: a.limit, Project: backends.JoinProject(a.project, a.step)}
+	spec.Description = d.tagOf(a)
 	spec.Needs, spec.OneHost = a.needs, a.oneHost
 	if a.feature != "" {
 		spec.Features = []string{a.feature}
@@ -455,9 +457,12 @@ func (d *driver) submit(a *arrival) error {
 			d.marked.Mark(a.at)
 		}
 	}
+	if err := keepCheckpoint(&spec, a); err != nil {
+		return err
+	}
 	d.meter.arriving = j
 	// What the filter wrote counts, as it does where miniqd knows the policy itself.
-	id, err := d.world.SubmitWork(manager.By{User: a.user, Admin: true}, spec, Work{Takes: a.run, KillDelay: a.kill})
+	id, err := d.world.SubmitWork(manager.By{User: a.user, Admin: true}, spec, Work{Takes: a.run, KillDelay: a.kill, Save: a.saves.Wait, Every: a.saves.Every, Restore: d.restore(a)})
 	if err != nil {
 		return fmt.Errorf("submit a job of %d slots: %w", a.slots, err)
 	}
@@ -465,6 +470,28 @@ func (d *driver) submit(a *arrival) error {
 	d.startListing(id, j, &spec)
 	d.meter.markChanged(j)
 	d.requestIfChanged(a.at)
+	return nil
+}
+
+// tagOf returns the tag of a job that the filter does not change.
+func (d *driver) tagOf(a *arrival) string {
+	if a.suspend {
+		return d.tags[1]
+	}
+	return d.tags[0]
+}
+
+// keepCheckpoint puts into a job's tag how it saves its work.
+func keepCheckpoint(spec *backends.Spec, a *arrival) error {
+	if a.saves == (backends.Checkpoint{}) {
+		return nil
+	}
+	tag, text, err := backends.ParseTag(spec.Description)
+	if err != nil {
+		return fmt.Errorf("read the tag of a job: %w", err)
+	}
+	tag.Checkpoint = a.saves
+	spec.Description = tag.String() + text
 	return nil
 }
 
@@ -487,76 +514,6 @@ func (d *driver) watch(at time.Time, e manager.Effect) {
 			d.Progress(d.policy, d.meter.finished, d.jobs)
 		}
 	}
-}
-
-// publish updates the submit filter with the pools and their standing.
-func (d *driver) publish(_ context.Context, s ledger.Standing) error {
-	if !d.acts() {
-		return nil
-	}
-	allocations, _ := d.calendar.inForce(s.At)
-	return d.filter.update(d, allocations, s)
-}
-
-// filter is the submit filter, with its snapshot in memory.
-type filter struct {
-	allocations []plan.Allocation // of the snapshot
-	snapshot    []byte
-	reader      *esub.Reader
-	standing    esub.Standing
-	generation  esub.Generation
-}
-
-// update writes snapshot and generation anew where they changed.
-func (f *filter) update(d *driver, allocations []plan.Allocation, s ledger.Standing) error {
-	changed := f.reader == nil || !slices.Equal(allocations, f.allocations)
-	if changed {
-		rules, err := d.rules(d.ctx, s.At)
-		if err != nil {
-			return err
-		}
-		policy := pba.FilterPolicy(rules.Policy, d.Filter, nil)
-		for i := range policy.Projects {
-			policy.Projects[i].Mark = rules.Policy.Marks(policy.Projects[i].Name)
-		}
-		f.snapshot = esub.Encode(policy)
-		f.allocations = allocations
-		if f.reader, err = esub.Open(bytes.NewReader(f.snapshot), int64(len(f.snapshot))); err != nil {
-			return err
-		}
-	}
-	if !changed && f.standing.LowerUnpreemptable == s.LowerUnpreemptable && f.standing.FixedShare == s.FixedShare && maps.Equal(f.standing.Below, s.Below) {
-		return nil
-	}
-	f.standing = s.Standing
-	encoded, err := esub.EncodeGeneration(f.snapshot, f.standing)
-	if err != nil {
-		return err
-	}
-	f.generation, err = esub.OpenGeneration(encoded)
-	return err
-}
-
-// decide runs the filter on a job, and reports whether it leaves a mark. The engine is alive,
-// even where its cycles are skipped.
-func (f *filter) decide(a *arrival, spec *backends.Spec) (marks bool, err error) {
-	if f.reader == nil {
-		return false, nil // before the first cycle
-	}
-	req := esub.Request{User: a.user, UID: esub.Unknown, Project: spec.Project, Slots: a.slots, Memory: a.memory}
-	if a.suspend {
-		req.Preempt = backends.PreemptSuspend.String()
-	}
-	decision, err := esub.Decide(req, f.reader, f.generation, f.generation.At)
-	if err != nil {
-		return false, err
-	}
-	if decision.Priority != 0 {
-		spec.Priority = decision.Priority
-	}
-	spec.Queue = decision.Queue
-	spec.Description = decision.Description()
-	return decision.Mark, nil
 }
 
 // engineView is the world as the engine sees it. It records, right before the first

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -36,6 +37,8 @@ type Setup struct {
 	First         int     // number of the trace's jobs, from its first one; 0: all
 	OneSlot       bool    // each job of n slots becomes n jobs of one
 	Suspend       float64 // share of the jobs whose users chose to be suspended
+	OnDemand      Saves   // jobs that save their work within Time when they are asked to
+	Periodic      Saves   // jobs that save their work each Time
 	Kill          time.Duration
 	Seed          uint64
 
@@ -44,6 +47,13 @@ type Setup struct {
 	Buckets    int                                 // of the series; 0: none
 	Progress   func(policy string, done, jobs int) // called for each job that ends; nil: not at all
 	Check      bool                                // search all sets of victims for cheaper ones (one host only)
+}
+
+// Saves is a part of the jobs, drawn by Seed, that save their work.
+type Saves struct {
+	Share   float64
+	Time    time.Duration
+	Restore time.Duration // that a run needs to go on from there
 }
 
 // Selector says whose jobs are a project's. The first that matches a job counts.
@@ -97,6 +107,7 @@ type arrival struct {
 	account int // index of its project among those with a guarantee; their number: any other project
 	within  bool
 	suspend bool
+	saves   backends.Checkpoint
 	kill    time.Duration // that it takes to end when killed
 
 	feature string            // of the hosts of its partition; "": any host
@@ -117,6 +128,7 @@ type workload struct {
 	start    time.Time
 	period   time.Duration // from one repetition to the next
 	jobs     int           // that run
+	widest   int           // slots of the widest 1 % of them, at least
 	places   *places
 	hosts    []backends.Host // as the queue sees them
 }
@@ -215,12 +227,29 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 	if i, ok := w.accounts[a.project]; ok {
 		a.account = i
 	}
-	if w.Suspend > 0 || w.Kill > 0 {
+	if w.Suspend > 0 || w.Kill > 0 || w.OnDemand.Share > 0 || w.Periodic.Share > 0 {
 		draw := rand.New(rand.NewPCG(w.Seed, number))
 		a.suspend = draw.Float64() < w.Suspend
 		a.kill = time.Duration(draw.Float64() * float64(w.Kill))
+		if draw.Float64() < w.OnDemand.Share {
+			a.saves.Signal, a.saves.Wait = "SIGUSR1", w.OnDemand.Time
+		}
+		if draw.Float64() < w.Periodic.Share {
+			a.saves.Every = w.Periodic.Time
+		}
 	}
 	return a
+}
+
+// restore returns how long a job takes to go on from its checkpoint.
+func (w *workload) restore(a *arrival) time.Duration {
+	switch {
+	case a.saves.OnDemand():
+		return w.OnDemand.Restore
+	case a.saves.Every > 0:
+		return w.Periodic.Restore
+	}
+	return 0
 }
 
 // selected returns the project that a job counts under by the selectors; "": none.
@@ -265,6 +294,7 @@ func (w *workload) hasGuarantee(a *arrival) bool {
 type survey struct {
 	jobs   int // that run, copies of a record counted one by one
 	within int
+	widest int // slots of the widest 1 %, at least
 	window Window
 	all    amount // that the trace has
 	out    []LeftOut
@@ -276,6 +306,7 @@ func (w *workload) survey(ctx context.Context) (survey, error) {
 	var s survey
 	out, noRoom := omissions{}, omissions{}
 	idle := w.calendar.guarantees()
+	bySlots := map[int]int{}
 	for why, n := range w.Trace.Out {
 		n *= max(w.Repeat, 1)
 		out.of(why).Jobs = n
@@ -301,6 +332,7 @@ func (w *workload) survey(ctx context.Context) (survey, error) {
 			s.window.From = a.at
 		}
 		s.window.To = a.at
+		bySlots[a.slots]++
 		if s.jobs++; a.within {
 			s.within++
 		}
@@ -312,9 +344,22 @@ func (w *workload) survey(ctx context.Context) (survey, error) {
 		}
 	}
 	s.window.Seconds = s.window.To.Sub(s.window.From).Seconds()
-	s.idle = idle
+	s.idle, s.widest = idle, widest(bySlots, s.jobs)
 	s.out, s.noRoom = out.list(s.all), noRoom.list(s.all)
 	return s, nil
+}
+
+// widest returns the slots from which on a job is one of the widest 1 %. Those of one width
+// belong together: there may be fewer of them, or where the widest are more than that, more.
+func widest(jobs map[int]int, all int) int {
+	most, left := 0, max(1, all/100)
+	for _, slots := range slices.Backward(slices.Sorted(maps.Keys(jobs))) {
+		if left -= jobs[slots]; left < 0 && most > 0 {
+			break
+		}
+		most = slots
+	}
+	return most
 }
 
 // fencedHosts splits the farm for the policy dedicated: for each project whole

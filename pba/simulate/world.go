@@ -12,12 +12,23 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// Work is what a job does, seen from outside. A requeued job starts over; a
-// suspended one has its remainder left.
+// Work is what a job does, seen from outside. A requeued job starts over, or goes on from its
+// last checkpoint; a suspended one has its remainder left.
 type Work struct {
 	Takes     time.Duration // of one undisturbed run; 0: until it is killed or World.End ends it
 	ExitCode  int           // of a run that ends by itself
 	KillDelay time.Duration // from SIGTERM to its end; its grace bounds it
+	Save      time.Duration // that it needs to save its work when it is asked to; 0: it can't
+	Every     time.Duration // it saves its work each such time of work; 0: it does not
+	Restore   time.Duration // that a run needs before it goes on from a checkpoint
+}
+
+// RunEnd is a run whose processes are gone.
+type RunEnd struct {
+	ID   backends.ID
+	Run  int
+	Ran  time.Duration // without times in which it was stopped
+	Kept time.Duration // of Ran, the work that need not be done again
 }
 
 // How a killed run ends: 128 + one of these.
@@ -36,7 +47,7 @@ type Config struct {
 	Watch func(at time.Time, e manager.Effect)
 	// WatchEnd, unless nil, is called for every run whose processes are gone,
 	// before the manager learns of it. It must not call the World.
-	WatchEnd func(at time.Time, id backends.ID, run int)
+	WatchEnd func(at time.Time, end RunEnd)
 }
 
 // World is a queue and its hosts under virtual time. Time passes in Advance
@@ -50,13 +61,14 @@ type World struct {
 	now     time.Time
 	woken   time.Time // the last wake that was served
 	watch   func(time.Time, manager.Effect)
-	onEnd   func(time.Time, backends.ID, int)
+	onEnd   func(time.Time, RunEnd)
 	ages    time.Duration
 	ageCap  int
 
 	managesMemory bool
 
-	work  map[backends.ID]Work // by job, or by array for its elements
+	work  map[backends.ID]Work          // by job, or by array for its elements
+	saved map[backends.ID]time.Duration // work that is saved, by job
 	runs  map[backends.ID]*run
 	ends  *heap.Heap[*ending]
 	order int64
@@ -67,8 +79,12 @@ type run struct {
 	number    int
 	work      Work
 	endless   bool
-	remaining time.Duration // what was left of its work at since
+	base      time.Duration // of its work, saved by earlier runs
+	remaining time.Duration // what was left of its work at since, the restoring included
+	ran       time.Duration // up to since
 	since     time.Time
+	asked     bool // to save its work
+	saving    bool // it does
 	stopped   bool
 	killAt    time.Time // zero: it is not being killed
 	killed    int       // exit status then
@@ -80,7 +96,7 @@ func New(cfg Config) *World {
 	w := &World{
 		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch, onEnd: cfg.WatchEnd,
 		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap, managesMemory: !cfg.Manager.SlotsOnly,
-		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{}, ends: newEnds(),
+		work: map[backends.ID]Work{}, saved: map[backends.ID]time.Duration{}, runs: map[backends.ID]*run{}, ends: newEnds(),
 	}
 	w.Client = w.As(manager.By{User: "pba", Admin: true})
 	for _, h := range cfg.Hosts {
@@ -195,10 +211,44 @@ func (w *World) endFirst() {
 func (w *World) end(id backends.ID, r *run, exitCode int) {
 	w.unschedule(r)
 	delete(w.runs, id)
+	w.pause(r)
+	kept := w.keep(id, r, exitCode)
 	if w.onEnd != nil {
-		w.onEnd(w.now, id, r.number)
+		w.onEnd(w.now, RunEnd{ID: id, Run: r.number, Ran: r.ran, Kept: kept})
 	}
-	w.step(manager.Ended{ID: id, Run: r.number, ExitCode: exitCode})
+	w.step(manager.Ended{ID: id, Run: r.number, ExitCode: exitCode, Asked: r.asked})
+}
+
+// keep returns how much of its time a run that ends spent on work that need not be done
+// again, and saves that.
+func (w *World) keep(id backends.ID, r *run, exitCode int) time.Duration {
+	restored := time.Duration(0)
+	if r.base > 0 {
+		restored = r.work.Restore
+	}
+	worked := max(0, r.ran-restored)
+	switch {
+	case r.saving && exitCode == backends.ExitSaved:
+		worked = max(0, worked-r.work.Save)
+	case r.killAt.IsZero() || w.now.Before(r.killAt): // it ended by itself
+		return worked
+	case r.work.Every > 0:
+		worked -= worked % r.work.Every
+	default:
+		return 0
+	}
+	w.saved[id] = r.base + worked
+	return worked
+}
+
+// pause counts the time up to now in which a run ran.
+func (w *World) pause(r *run) {
+	if !r.stopped {
+		ran := w.now.Sub(r.since)
+		r.ran += ran
+		r.remaining -= ran
+		r.since = w.now
+	}
 }
 
 func (w *World) step(e manager.Event) manager.Result {
@@ -223,6 +273,7 @@ func (w *World) carryOut(effects []manager.Effect) {
 			w.resumeRun(e)
 		case manager.Finished:
 			delete(w.work, e.Job.ID)
+			delete(w.saved, e.Job.ID)
 		case manager.Forgotten:
 			for _, id := range e.IDs {
 				delete(w.work, id)
@@ -237,7 +288,10 @@ func (w *World) start(e manager.StartRun) {
 	if !known {
 		work = w.work[backends.ID{Job: e.ID.Job}]
 	}
-	r := &run{number: e.Run, work: work, endless: work.Takes <= 0, remaining: work.Takes, since: w.now}
+	r := &run{number: e.Run, work: work, endless: work.Takes <= 0, base: w.saved[e.ID], remaining: work.Takes, since: w.now}
+	if r.base > 0 {
+		r.remaining += work.Restore - r.base
+	}
 	w.runs[e.ID] = r
 	w.scheduleEnd(e.ID, r)
 	w.step(manager.Started{ID: e.ID, Run: e.Run})
@@ -249,8 +303,13 @@ func (w *World) kill(e manager.KillRun) {
 		return
 	}
 	at, status := w.now.Add(r.work.KillDelay), 128+sigTerm
-	if r.work.KillDelay > e.Grace {
-		at, status = w.now.Add(e.Grace), 128+sigKill
+	grace := e.Grace
+	if e.Save.OnDemand() {
+		at, status = w.save(r)
+		grace = e.Save.Wait
+	}
+	if at.After(w.now.Add(grace)) {
+		at, status = w.now.Add(grace), 128+sigKill
 	}
 	if r.killAt.IsZero() || at.Before(r.killAt) {
 		r.killAt, r.killed = at, status
@@ -258,9 +317,26 @@ func (w *World) kill(e manager.KillRun) {
 	w.scheduleEnd(e.ID, r)
 }
 
+// save has a run save its work, and returns when it has. One that would be done before works
+// on; one that can't save itself dies of the signal.
+func (w *World) save(r *run) (at time.Time, status int) {
+	r.asked = true
+	if r.stopped {
+		r.stopped, r.since = false, w.now
+	}
+	w.pause(r)
+	switch {
+	case r.work.Save <= 0:
+		return w.now.Add(r.work.KillDelay), 128 + sigTerm
+	case r.endless || r.remaining > r.work.Save:
+		r.saving = true
+	}
+	return w.now.Add(r.work.Save), backends.ExitSaved
+}
+
 func (w *World) stop(e manager.StopRun) {
 	if r := w.findRun(e.ID, e.Run); r != nil && !r.stopped {
-		r.remaining -= w.now.Sub(r.since)
+		w.pause(r)
 		r.stopped = true
 		w.scheduleEnd(e.ID, r)
 	}
@@ -284,7 +360,7 @@ func (w *World) findRun(id backends.ID, number int) *run {
 func (w *World) scheduleEnd(id backends.ID, r *run) {
 	w.unschedule(r)
 	at := r.killAt
-	if own := r.since.Add(max(r.remaining, 0)); !r.endless && !r.stopped && (at.IsZero() || own.Before(at)) {
+	if own := r.since.Add(max(r.remaining, 0)); !r.endless && !r.stopped && !r.saving && (at.IsZero() || own.Before(at)) {
 		at = own
 	}
 	if at.IsZero() {
