@@ -133,3 +133,123 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 		}
 	}
 }
+
+// requeueVictim has the queue requeue a victim of the first reclaim, after failed checkpoints.
+func (s *scene) requeueVictim(id backends.ID, failed int) {
+	j := s.at(id)
+	j.Mark, j.State, j.Hosts, j.FailedSaves, j.HeldUntil = "r1", backends.Pending, nil, failed, s.now.Add(time.Hour)
+	for _, a := range s.state.Memory.Reclaims[0].Victims {
+		if a.ID == id {
+			j.Priority = backends.At(backends.LevelVictim, 30)
+		}
+	}
+}
+
+func TestVictimsThatLostNothingComeBackFirst(t *testing.T) { // R11, R33
+	for name, c := range map[string]struct {
+		checkpoint string
+		failed     int
+		value      int
+		lost       float64
+	}{
+		"it saved itself":              {"SIGUSR1:90s", 0, backends.GaveWay + 30, 0},
+		"its checkpoint failed":        {"SIGUSR1:90s", 1, 30, 3660},
+		"it failed, with a checkpoint": {"SIGUSR1:90s,every:7m", 1, 30, 300},
+		"it starts again":              {"", 0, 30, 3660},
+		"it starts at its last":        {"every:7m", 0, 30, 300},
+	} {
+		s, victim, _ := newSavingScene(t, c.checkpoint)
+		s.ripen()
+		s.requeueVictim(victim, c.failed)
+		for range 3 { // and so it stays
+			p := s.cycle()
+			s.rank(p)
+			if m := p.Memory.Jobs[victim]; s.at(victim).Priority != backends.At(backends.LevelVictim, c.value) || m.Lost != c.lost {
+				t.Errorf("%s: priority %d, want %d; lost %v, want %v", name, s.at(victim).Priority, c.value, m.Lost, c.lost)
+			}
+		}
+		e, _ := Explain(s.state, s.policy, s.now, victim)
+		if e.Lost != c.lost || e.Stake == "" {
+			t.Errorf("%s: explained as %v, %q", name, e.Lost, e.Stake)
+		}
+	}
+}
+
+// The bonus of a checkpoint is gone once the job is preempted again and loses its work.
+func TestVictimThatLostNothingOnce(t *testing.T) { // R11, R33
+	s, victim, waits := newSavingScene(t, "SIGUSR1:90s")
+	s.ripen()
+	s.requeueVictim(victim, 0)
+	s.rank(s.cycle())
+	v := s.at(victim)
+	v.State, v.Started, v.Hosts, v.HeldUntil, v.FailedSaves = backends.Running, s.now.Add(-time.Hour), []backends.Placement{{Host: "n1", Slots: 1}}, time.Time{}, 0
+	s.state.Farm.Jobs = append(s.state.Farm.Jobs[:1], s.state.Farm.Jobs[2:]...) // the first beneficiary has ended
+	_ = waits
+	s.cycle()
+	s.job("ann", "chipA", "", 0)
+	if got := preempted(s.ripen()); got != "requeue 1" {
+		t.Fatalf("preempted %q", got)
+	}
+	s.requeueVictim(victim, 1)
+	s.at(victim).Mark, s.at(victim).Priority = "r2", backends.At(backends.LevelVictim, backends.GaveWay+40) // its rank was not written
+	s.rank(s.cycle())
+	if got := s.at(victim).Priority; got != backends.At(backends.LevelVictim, 40) {
+		t.Errorf("priority %d", got)
+	}
+}
+
+func TestSuspendedVictimsComeBackFirst(t *testing.T) { // R11, R33
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	victim := s.job("bob", "", "n1", time.Hour, suspendable)
+	s.job("ann", "chipA", "", 0)
+	s.ripen()
+	if got := s.at(victim).Priority; got != backends.At(backends.LevelVictim, backends.GaveWay+30) {
+		t.Errorf("priority %d", got)
+	}
+}
+
+// newSuspendedScene is a farm whose host n1 has a job of chipA that waits to be resumed, a job
+// of another on its slot, and a pending job of chipA that ranks higher.
+func newSuspendedScene(t *testing.T, onHost string) (s *scene, stopped, waits backends.ID) {
+	t.Helper()
+	s = newScene(t, 2, 1).pool("chipA", 1).pool("chipB", 1)
+	stopped = s.job("ann", "chipA", "n1", time.Hour, suspendable)
+	j := s.at(stopped)
+	j.State, j.Resuming, j.Priority = backends.Suspended, true, backends.At(backends.LevelVictim, 230)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{stopped: {Requeues: 1, GaveWay: true, Written: j.Priority, WrittenAt: s.now}}
+	waits = s.job("ann", "chipA", "", 0, func(j *backends.Job) { j.Priority = backends.At(backends.LevelNext, 20) })
+	s.job("bob", onHost, "n1", time.Hour)
+	s.job("bob", "", "n2", 2*time.Hour)
+	return s, stopped, waits
+}
+
+// A suspended job within its guarantee is served before pending jobs of its pool, by
+// preempting on its host.
+func TestSuspendedJobTakesRoomFirst(t *testing.T) { // R20
+	s, stopped, waits := newSuspendedScene(t, "")
+	p := s.ripen()
+	if preempted(p) != "requeue 3" || p.Memory.Reclaims[0].Beneficiary != stopped || p.Memory.Jobs[waits].Pool != 0 {
+		t.Errorf("preempted %q; %+v", preempted(p), p.Memory.Jobs)
+	}
+}
+
+// One whose host is full of PBA jobs leaves the room to a job that can use it, and takes what
+// is left.
+func TestSuspendedJobOnAFullHostTakesWhatIsLeft(t *testing.T) { // R20
+	s, stopped, waits := newSuspendedScene(t, "chipB")
+	p := s.ripen()
+	if preempted(p) != "requeue 4" || p.Memory.Reclaims[0].Beneficiary != waits {
+		t.Fatalf("preempted %q", preempted(p))
+	}
+	s.state.Farm.Jobs = append(s.state.Farm.Jobs[:1:1], s.state.Farm.Jobs[2:]...)
+	for range 3 {
+		p = s.cycle()
+	}
+	if m := p.Memory.Jobs[stopped]; m.Pool != 1 || m.Clock < 2*s.policy.Cycle {
+		t.Errorf("its room is left, and its clock does not run: %+v", m)
+	}
+	again := s.job("ann", "chipA", "", 0)
+	if p = s.cycle(); p.Memory.Jobs[again].Pool != 1 || p.Memory.Jobs[stopped].Pool != 0 {
+		t.Errorf("another can use the room: %+v", p.Memory.Jobs)
+	}
+}
