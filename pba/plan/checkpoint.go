@@ -18,6 +18,7 @@ func (f *farm) savesHow(j *backends.Job, tag *backends.Tag) backends.Checkpoint 
 		c.Wait > f.policy.CheckpointMax, j.FailedSaves >= backends.MaxFailedSaves:
 		return backends.Checkpoint{}
 	}
+	c.Every = 0 // which is not asked for
 	return c
 }
 
