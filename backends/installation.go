@@ -10,6 +10,7 @@ type Installation struct {
 	UID    int      // of the user who runs the engine
 	Queues []string // the managed ones; empty: all
 	Low    string   // the lowest one; "": none
+	Cycle  time.Duration // the engine's period
 	// FreeTimeout is how long a job may take to leave its slots when they are reclaimed.
 	FreeTimeout time.Duration
 	Filter      string // our program esub, which the queue may run at each submission; "": not known

@@ -23,7 +23,7 @@ func (c *Client) newBatch(ctx context.Context, ids []backends.ID, check func(*it
 	if len(ids) == 0 {
 		return &snapshot{}, nil
 	}
-	p, err := c.readSnapshot(ctx, ids)
+	p, err := c.readToAct(ctx, ids)
 	if err != nil {
 		return &snapshot{}, reconcile.Failed[*listedJob](ids, err)
 	}
@@ -46,7 +46,7 @@ func (c *Client) loadDetails(ctx context.Context, p *snapshot, b batch) {
 		case !known:
 			return fmt.Errorf("job %v: %w", it.ID, backends.ErrUnknownJob)
 		}
-		it.Job.addDetail(d, p.at)
+		c.addDetail(it.Job, d, p.at)
 		return nil
 	})
 }
@@ -105,24 +105,24 @@ func roundUp(t time.Time) time.Time {
 // formatTime is a time as Slurm's commands read it; the zone is UTC.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
-// Requeue puts running jobs back. Slurm itself sends SIGTERM and, KillWait later,
+// Requeue puts running jobs back, or asks them to save themselves before (see save.go). Slurm itself sends SIGTERM and, KillWait later,
 // SIGKILL: that replaces an Act's Grace. Slurm's delay of a requeued job (121 s, 22.05)
 // is removed as soon as its processes are gone, here or by Reconcile.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	p, b := c.newBatch(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*listedJob](acts))
 	c.loadDetails(ctx, p, b)
+	asked := c.askToSave(ctx, p, b, acts)
+	rest := b.Where(func(it *item) bool { return !asked[it] })
 	// The record first: it holds from the next requeue on, should we die in between.
-	c.write(ctx, b, func(it *item) []string {
-		r, j, act := &it.Job.record, it.Job, &acts[it.Index]
-		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, act.Mark, roundUp(act.Until), j.Started, true
-		r.stop, r.resumed, r.ranked, r.rest = false, time.Time{}, false, time.Time{}
-		if r.submitted.IsZero() {
-			r.submitted = j.Submitted
+	c.write(ctx, rest, func(it *item) []string {
+		it.Job.announce(&acts[it.Index])
+		if acts[it.Index].Save.Signal != "" {
+			it.Job.record.failed++ // it could not be asked
 		}
-		return []string{j.recordChange()}
+		return []string{it.Job.recordChange()}
 	})
-	c.sendBatch(ctx, b, func(it *item) string { return "requeue " + name(it.ID) })
-	c.awaitRequeue(ctx, b.Open().Jobs())
+	c.sendBatch(ctx, rest, func(it *item) string { return "requeue " + name(it.ID) })
+	c.awaitRequeue(ctx, rest.Open().Jobs())
 	return b.Errors()
 }
 
@@ -173,7 +173,7 @@ func (c *Client) endDelays(ctx context.Context, p *snapshot) (left []backends.ID
 	var jobs []*listedJob
 	for _, j := range p.jobs {
 		switch {
-		case !j.record.delayed || j.State.Ended() || j.State == backends.Suspended:
+		case !j.record.delayed || j.returning || j.State.Ended() || j.State == backends.Suspended:
 		case j.State == backends.Running:
 			left = append(left, j.ID) // it is still to leave its hosts
 		case !j.record.rest.After(p.at) || j.record.until.After(j.record.rest): // or none is noted yet
@@ -185,6 +185,7 @@ func (c *Client) endDelays(ctx context.Context, p *snapshot) (left []backends.ID
 	b := reconcile.Of(jobs)
 	c.write(ctx, b, func(it *item) []string {
 		j := it.Job
+		j.settleSave()
 		fresh := j.record.rest.IsZero()
 		if fresh {
 			j.record.rest = roundUp(p.at.Add(rest))
@@ -304,7 +305,7 @@ func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.P
 	factor := func(it *item) int64 { return p.scale.SiteFactor(rankings[it.Index].Priority) }
 	pending := b.Where(func(it *item) bool {
 		j, err := reconcile.One(p.jobs, it.ID)
-		return err == nil && j.State == backends.Pending
+		return err == nil && j.State == backends.Pending && !j.returning
 	})
 	var orders []string
 	for _, it := range pending {
@@ -472,7 +473,7 @@ func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
 	if len(ids) == 0 {
 		return nil
 	}
-	p, err := c.readSnapshot(ctx, ids)
+	p, err := c.readToAct(ctx, ids)
 	if err != nil {
 		return backends.Fail(len(ids), err)
 	}

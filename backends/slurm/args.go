@@ -22,7 +22,13 @@ const launcher = "#!/bin/sh\n" + exports + "umask \"$1\" && shift && exec \"$@\"
 const exports = "LSB_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} LSB_JOBINDEX=${SLURM_ARRAY_TASK_ID:-0} LSB_QUEUE=$SLURM_JOB_PARTITION" +
 	" ALLOTMENT_REQUEUES=${SLURM_RESTART_COUNT:-0}" +
 	" ALLOTMENT_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+[$SLURM_ARRAY_TASK_ID]}; " +
-	"export LSB_JOBID LSB_JOBINDEX LSB_QUEUE ALLOTMENT_JOBID ALLOTMENT_REQUEUES; "
+	"export LSB_JOBID LSB_JOBINDEX LSB_QUEUE ALLOTMENT_JOBID ALLOTMENT_REQUEUES; " + restarted
+
+// restarted sets ALLOTMENT_RESTARTED in a run that goes on from a checkpoint (R33): nothing in
+// the environment of a queued job can be changed (22.05), so a run after a requeue asks for its job's record.
+const restarted = "unset " + backends.RestartedVariable + "; test \"${SLURM_RESTART_COUNT:-0}\" = 0 || " +
+	"case $(scontrol show job \"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}\" 2>/dev/null) in " +
+	"*\";" + keySaved + "=$SLURM_RESTART_COUNT;\"*) export " + backends.RestartedVariable + "=1;; esac; "
 
 // submission is how a job is handed to sbatch.
 type submission struct {

@@ -13,8 +13,11 @@ const slack = 2 * time.Second
 // touched reports whether the engine, or an administrator, may have done something to
 // the job that squeue doesn't show.
 func (j *listedJob) touched(at time.Time) bool {
-	if j.State.Ended() || j.Interactive || j.IsDummy() {
+	if j.Interactive || j.IsDummy() {
 		return false
+	}
+	if j.State.Ended() {
+		return j.Priority.Level() == backends.LevelVictim && comesBack(j.state) // it may have been asked to save itself
 	}
 	if j.Requeues > 0 || j.State == backends.Suspended {
 		return true
@@ -38,19 +41,23 @@ func (r *record) pinHolds(excluded []string) bool {
 
 // addDetail adds a job's details to it.
 func (j *listedJob) addDetail(d detail, at time.Time) {
-	if j.State.Ended() {
-		return
-	}
 	j.before, j.record, j.after = splitComment(d.comment)
 	j.detailed, j.excluded, j.licences = true, d.excluded, d.licences
 	r := &j.record
-	if j.Requeues < r.run { // the requeue was announced and not made
+	if j.State.Ended() {
+		j.returning = j.saving() && comesBack(j.state)
+		return
+	}
+	switch {
+	case j.saving():
+		j.Ending = j.Ending || j.State == backends.Running
+	case j.Requeues < r.run: // the requeue was announced and not made
 		r.mark, r.until, r.started, r.delayed, r.run = "", time.Time{}, time.Time{}, false, 0
 	}
 	if r.stop && j.State != backends.Suspended { // it is not suspended, or not any more
 		r.mark, r.until, r.ranked, r.stop = "", time.Time{}, false, false
 	}
-	j.Mark = r.mark
+	j.Mark, j.FailedSaves = r.mark, j.failedSaves()
 	if j.Ending && r.delayed && !r.started.IsZero() {
 		j.Started = r.started
 	}

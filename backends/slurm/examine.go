@@ -227,16 +227,21 @@ func (f *findings) preemption(settings map[string]string, by backends.Installati
 	if strings.Contains(settings["PreemptMode"], "GANG") {
 		f.add("take GANG out of PreemptMode in slurm.conf", "PreemptMode is %s: jobs take turns in the same slots", settings["PreemptMode"])
 	}
-	if age, ok := seconds(settings["MinJobAge"]); ok && age > 0 && age < minJobAge {
-		f.add(fmt.Sprintf("set MinJobAge=300 in slurm.conf (at least %d)", minJobAge), "MinJobAge is %d s: a job that ends between two cycles is forgotten before it was counted", age)
+	least := minJobAge(by.Cycle)
+	if age, ok := seconds(settings["MinJobAge"]); ok && age > 0 && age < least {
+		f.add(fmt.Sprintf("set MinJobAge=%d in slurm.conf (at least %d)", max(300, least), least),
+			"MinJobAge is %d s: a job that ends between two cycles is forgotten before it was counted, and one that has saved itself before it is requeued", age)
 	}
 	if wait, ok := seconds(settings["KillWait"]); ok && by.FreeTimeout > 0 && wait >= int64(by.FreeTimeout.Seconds()) {
 		f.add("raise pba.free_timeout beyond it, or lower KillWait in slurm.conf", "KillWait is %d s: a job may take so long to go, and pba.free_timeout is %v", wait, by.FreeTimeout)
 	}
 }
 
-// minJobAge is three cycles of the default period.
-const minJobAge = 60
+// minJobAge returns for how many seconds, at least, slurmctld must know jobs that have ended:
+// three cycles, and no less than a minute.
+func minJobAge(cycle time.Duration) int64 {
+	return max(60, int64((3*cycle+time.Second-1)/time.Second))
+}
 
 // seconds reads 30 and 30 sec.
 func seconds(value string) (int64, bool) {

@@ -90,6 +90,8 @@ func TestExamine(t *testing.T) {
 		"taking turns":      {set: map[string]string{"PreemptMode": "GANG,SUSPEND"}, want: []string{"PreemptMode is GANG,SUSPEND"}},
 		"soon forgotten":    {set: map[string]string{"MinJobAge": "10 sec"}, want: []string{"MinJobAge is 10 s"}},
 		"never forgotten":   {set: map[string]string{"MinJobAge": "0 sec"}},
+		"rare cycles":       {set: map[string]string{"MinJobAge": "179 sec"}, by: backends.Installation{Cycle: time.Minute}, want: []string{"MinJobAge is 179 s"}},
+		"known for three":   {set: map[string]string{"MinJobAge": "180 sec"}, by: backends.Installation{Cycle: time.Minute}},
 		"slow to go":        {set: map[string]string{"KillWait": "90 sec"}, by: backends.Installation{FreeTimeout: time.Minute}, want: []string{"KillWait is 90 s"}},
 		"shared":            {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:4"}}, want: []string{"partition x has OverSubscribe=FORCE:4"}},
 		"forced to one":     {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:1"}}},

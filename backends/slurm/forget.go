@@ -24,6 +24,7 @@ type jobTexts struct {
 	Nice    number `json:"nice"`
 	Comment string `json:"comment"`
 	Admin   string `json:"admin_comment"`
+	Starts  number `json:"restart_cnt"`
 }
 
 // id is the job's; of what is left of an array it is the array's.
@@ -43,9 +44,23 @@ func (j *jobTexts) name() string { return name(j.id()) }
 // wholeArray reports whether the name also means jobs that have records of their own.
 func (j *jobTexts) wholeArray() bool { return j.Array.value != 0 && !j.Task.set }
 
-// parseTexts reads `squeue --json`: the jobs that are not over.
+// saves reports whether a job was asked to save itself and is still to be requeued.
+func (j *jobTexts) saves() bool {
+	switch j.State {
+	case "RUNNING", "SUSPENDED", "COMPLETING", "FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY": // see comesBack
+		_, r, _ := splitComment(j.Admin)
+		return !r.save.IsZero() && j.Starts.value < int64(r.run)
+	}
+	return false
+}
+
+// parseTexts reads `squeue --json`: the jobs that are not over. While one is to save itself
+// it must keep its record.
 func parseTexts(text []byte) ([]jobTexts, error) {
 	jobs, err := parseSqueue[jobTexts](text)
+	if i := slices.IndexFunc(jobs, func(j jobTexts) bool { return j.saves() }); i >= 0 {
+		return nil, fmt.Errorf("job %s was asked to save itself, and is still to be requeued: `pba rebalance` does that, paused too", jobs[i].name())
+	}
 	return slices.DeleteFunc(jobs, func(j jobTexts) bool {
 		return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED"
 	}), err

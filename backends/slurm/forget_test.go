@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -67,6 +68,26 @@ func TestStrip(t *testing.T) {
 	}
 	if _, err := parseTexts([]byte("slurm_load_jobs error")); err == nil {
 		t.Error("what is no JSON was read")
+	}
+}
+
+// A job that was asked to save itself keeps its record until it is requeued.
+func TestNothingIsForgottenOfASaver(t *testing.T) {
+	for name, test := range map[string]struct {
+		state, admin string
+		restarts     int
+		want         bool
+	}{
+		"it saves itself":  {"RUNNING", "allotment:1;engine:1;run=2;save=17;", 1, true},
+		"it has ended":     {"FAILED", "allotment:1;engine:1;run=2;save=17;", 1, true},
+		"it finished":      {"COMPLETED", "allotment:1;engine:1;run=2;save=17;", 1, false},
+		"it was requeued":  {"RUNNING", "allotment:1;engine:1;run=2;save=17;", 2, false},
+		"it was not asked": {"RUNNING", "allotment:1;engine:1;run=2;", 1, false},
+	} {
+		text := fmt.Sprintf(`{"jobs": [{"job_id": 5, "job_state": %q, "restart_cnt": %d, "admin_comment": %q}]}`, test.state, test.restarts, test.admin)
+		if _, err := parseTexts([]byte(text)); (err != nil) != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -206,6 +206,8 @@ type listedJob struct {
 	request  *request
 	least    int    // hosts that it must have, of a pending job
 	most     int    // hosts: a limit of its owner's, or what squeue reckons where there is none
+	state    string // in Slurm's short words
+	exited   int    // the status that its last run exited with; 128 and more: it did not
 	share    string // its OverSubscribe
 	account  string
 	qos      string
@@ -216,6 +218,8 @@ type listedJob struct {
 	excluded      []string // hosts, by its owner
 	licences      string   // that it waits for or has, if it is detailed
 	before, after string   // what stands around the record in its AdminComment
+	returning     bool     // it has ended and is to be requeued (see save.go); shown as pending
+	forgotten     bool     // slurmctld lost its record
 }
 
 // Shown is the job as callers see it.
@@ -285,6 +289,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	// counts as limited to one. Of pending jobs fitShape decides that again.
 	j.OneHost = len(j.nodes) < 2 && nodes < 2 && most < 2 && (j.Slots == 1 || c.hostFits(j.Slots))
 	j.setTag(f, c)
+	j.state, j.exited = f[fState], exitCode(f[fState], status)
 	if err := j.parseState(f[fState], f[fReason], c); err != nil {
 		return err
 	}
@@ -294,7 +299,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 		if len(j.nodes) > 0 { // else it was cancelled before it ran
 			j.Started = j.start
 		}
-		j.ExitCode = exitCode(f[fState], status)
+		j.ExitCode = j.exited
 	case j.State == backends.Running || j.State == backends.Suspended:
 		j.Started = j.start
 	case j.State == backends.Pending && j.Wait == backends.WaitTime && j.Requeues == 0:
@@ -390,6 +395,9 @@ func (j *listedJob) setTag(f []string, c *cluster) {
 	}
 }
 
+// completing is the state of a job whose processes are still to leave its hosts.
+const completing = "CG"
+
 // parseState reads Slurm's state and, of a pending job, what it waits for.
 func (j *listedJob) parseState(state, reason string, c *cluster) error {
 	j.Reason = absent(reason)
@@ -398,7 +406,7 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 		j.State = backends.Pending
 	case "R", "CF", "SO", "RS", "SI", "ST":
 		j.State = backends.Running
-	case "CG":
+	case completing:
 		j.State, j.Ending = backends.Running, true
 	case "S":
 		j.State = backends.Suspended

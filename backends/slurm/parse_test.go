@@ -256,7 +256,7 @@ func TestAnswers(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
-	r := record{mark: "r 3;=", run: 2, stop: true, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pin: []string{"n1", "n2"}, out: []string{"m"}, excluded: 7, delayed: true, ranked: true, priority: 3020}
+	r := record{mark: "r 3;=", run: 2, stop: true, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), save: at(10), failed: 1, saved: 3, pin: []string{"n1", "n2"}, out: []string{"m"}, excluded: 7, delayed: true, ranked: true, priority: 3020}
 	for _, around := range [][2]string{{"", ""}, {"allotment:1;step=x;", ""}, {"allotment:1;", " the site's own"}} {
 		text := r.comment(around[0], around[1])
 		if !strings.HasPrefix(text, backends.TagPrefix) {

@@ -27,6 +27,9 @@ type record struct {
 	excluded  int       // how many hosts it excludes, while it is pinned
 	delayed   bool      // requeued: Slurm's own delay is still to be taken off
 	rest      time.Time // requeued: it must not start before (see rest)
+	save      time.Time // it was asked to save itself in the run before that requeue, and has until then; what became of it is not written down yet
+	failed    int       // how many of its checkpoints on demand failed in a row
+	saved     int       // the run, counted by requeues, that goes on from a checkpoint: see restarted
 	priority  backends.Priority
 	ranked    bool // priority is that of a suspended job, which Slurm shows none of
 }
@@ -42,11 +45,12 @@ const (
 	keyFor   = "for"   // of a placeholder: the job that it keeps a place for
 	keyDummy = "dummy" // of a dummy job: the job that it holds a slot for
 	keyKeeps = "keeps" // of a standby job: the project that it keeps a slot for
+	keySaved = "saved" // of a record: see restarted
 	keyRank  = "rank"  // of a dummy job: its priority; of a record that of a suspended job
 )
 
 func (r record) empty() bool {
-	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && len(r.pin) == 0 && !r.delayed && !r.ranked
+	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && len(r.pin) == 0 && !r.delayed && !r.ranked && r.save.IsZero() && r.failed == 0 && r.saved == 0
 }
 
 // field is one of a record's, as it stands in a job.
@@ -64,6 +68,13 @@ func (r *record) fields() []field {
 	flag := func(key string, on *bool) field {
 		return field{key, func() (string, bool) { return "1", *on }, func(value string) { *on = value == "1" }}
 	}
+	count := func(key string, n *int) field {
+		return field{key, func() (string, bool) { return strconv.Itoa(*n), *n > 0 }, func(value string) {
+			if given, err := strconv.Atoi(value); err == nil {
+				*n = given
+			}
+		}}
+	}
 	hosts := func(key string, list *[]string) field {
 		return field{key, func() (string, bool) { return formatHosts(*list), len(*list) > 0 }, func(value string) {
 			if read, err := parseHosts(value); err == nil {
@@ -73,11 +84,7 @@ func (r *record) fields() []field {
 	}
 	return []field{
 		{"mark", func() (string, bool) { return r.mark, r.mark != "" }, func(value string) { r.mark = value }},
-		{"run", func() (string, bool) { return strconv.Itoa(r.run), r.run > 0 }, func(value string) {
-			if n, err := strconv.Atoi(value); err == nil {
-				r.run = n
-			}
-		}},
+		count("run", &r.run),
 		flag("stop", &r.stop),
 		at("until", &r.until),
 		at("begin", &r.begin),
@@ -87,11 +94,10 @@ func (r *record) fields() []field {
 		at("rest", &r.rest),
 		hosts(keyPin, &r.pin),
 		hosts("out", &r.out),
-		{"excluded", func() (string, bool) { return strconv.Itoa(r.excluded), r.excluded > 0 }, func(value string) {
-			if n, err := strconv.Atoi(value); err == nil {
-				r.excluded = n
-			}
-		}},
+		count("excluded", &r.excluded),
+		at("save", &r.save),
+		count("failed", &r.failed),
+		count(keySaved, &r.saved),
 		flag("delayed", &r.delayed),
 		{keyRank, func() (string, bool) { return strconv.FormatInt(int64(r.priority), 10), r.ranked }, func(value string) {
 			if n, err := strconv.ParseInt(value, 10, 64); err == nil {

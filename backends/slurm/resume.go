@@ -63,7 +63,8 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	return b.Errors()
 }
 
-// reconcile does what is due by itself: requeued jobs get their begin times, suspended
+// reconcile does what is due by itself: jobs that have saved themselves are requeued,
+// requeued jobs get their begin times, suspended
 // ones whose time has come are resumed, and so are those whose placeholders run.
 func (c *Client) reconcile(ctx context.Context) error {
 	p, err := c.readSnapshot(ctx, nil)
@@ -73,6 +74,11 @@ func (c *Client) reconcile(ctx context.Context) error {
 	if p.idle() {
 		c.latest.Store(p, p.taken, p.commands)
 		return nil
+	}
+	if c.finishSaves(ctx, p) {
+		if p, err = c.readSnapshot(ctx, nil); err != nil {
+			return err
+		}
 	}
 	c.endDelays(ctx, p)
 	c.releaseDummies(ctx, p)
@@ -91,7 +97,7 @@ func (c *Client) reconcile(ctx context.Context) error {
 // idle reports whether there is nothing to reconcile.
 func (p *snapshot) idle() bool {
 	return !slices.ContainsFunc(p.jobs, func(j *listedJob) bool {
-		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.awaitsRelease())
+		return j.returning || j.late(p.at) || !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.awaitsRelease())
 	})
 }
 

@@ -34,6 +34,8 @@ type Client struct {
 	known        map[run]runFacts
 	excluded     map[int64][]string // hosts, by the number of a pending job or array
 	pins         pins               // of the last snapshot of all jobs
+	saves        map[run]record     // of jobs that this process asked to save themselves
+	refused      map[run]bool       // jobs that have saved themselves, and that Slurm did not requeue
 	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
 	merges       atomic.Bool        // squeue has no --array-unique
 	lastSnapshot *snapshot          // that Farm gave
@@ -64,7 +66,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, known: map[run]runFacts{}, limits: map[int64]int{}}
+	return &Client{config: o.Config, known: map[run]runFacts{}, saves: map[run]record{}, refused: map[run]bool{}, limits: map[int64]int{}}
 }
 
 // Close has nothing to give back.
@@ -75,7 +77,7 @@ func (c *Client) Close() error { return nil }
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
-			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true, CountsFixed: true,
+			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true, CountsFixed: true, SavesBySignal: true,
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
 			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies, Standbys: true,
 		},
@@ -157,6 +159,8 @@ type snapshot struct {
 	associations bool     // jobs without an association are refused
 	preempting   []string // partitions in which Slurm preempts by itself
 	enforced     bool     // limits of associations and QOS are heeded
+
+	requeuesSaved bool // Slurm itself requeues jobs that exit with backends.ExitSaved
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
@@ -338,6 +342,7 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 		return err
 	}
 	p.layout = *l
+	p.requeuesSaved = parseRequeueExit(settings["RequeueExit"], backends.ExitSaved)
 	p.fixed = parseFixed(settings, l.hosts)
 	if p.preempting, err = c.readPreempting(ctx, settings); err != nil {
 		return err
@@ -390,7 +395,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 	var unclear []backends.ID
 	all := false
 	for _, j := range p.jobs {
-		if j.touched(p.at) {
+		if j.touched(p.at) || c.asked(j) {
 			unclear = append(unclear, j.ID)
 		}
 		all = c.setHosts(j, p.slots) || all
@@ -426,7 +431,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 		if j.each > 0 && !j.State.Ended() {
 			c.recordRun(j, func(k *runFacts) { k.memory, k.sized = j.Memory, true })
 		}
-		j.addDetail(d, p.at)
+		c.addDetail(j, d, p.at)
 		c.recordLimit(j, d.limit)
 	}
 	for _, j := range p.jobs {
@@ -551,6 +556,8 @@ func (c *Client) dropRuns(p *snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.known, func(r run, _ runFacts) bool { return !there[r] })
+	maps.DeleteFunc(c.saves, func(r run, _ record) bool { return !there[r] })
+	maps.DeleteFunc(c.refused, func(r run, _ bool) bool { return !there[r] })
 	maps.DeleteFunc(c.limits, func(array int64, _ int) bool { return !arrays[array] })
 }
 

@@ -119,7 +119,7 @@ func (d *Desk) examineQueue(ctx context.Context) (setup backends.Examination, qu
 
 // installation is what a queue's examination needs to know of this installation.
 func (d *Desk) installation(uid int) backends.Installation {
-	by := backends.Installation{UID: uid, Queues: d.Queues, Low: d.Filter.LowQueue, FreeTimeout: time.Duration(d.PBA.FreeTimeout)}
+	by := backends.Installation{UID: uid, Queues: d.Queues, Low: d.Filter.LowQueue, Cycle: time.Duration(d.PBA.Every), FreeTimeout: time.Duration(d.PBA.FreeTimeout)}
 	if self, err := d.sys.Executable(); err == nil {
 		if target, err := filepath.EvalSymlinks(self); err == nil {
 			self = target // the programs are together there
