@@ -180,8 +180,8 @@ func comesBack(state string) bool {
 }
 
 // failedSaves returns how many checkpoints failed in a row. Slurm shows how a run ended
-// until the next one starts. What became of a save that nobody wrote down by then counts as
-// failed.
+// until the next one starts. A save whose outcome was not written down by then counts
+// as failed.
 func (j *listedJob) failedSaves() int {
 	switch {
 	case j.record.save.IsZero() || j.saving() && !j.returning:
