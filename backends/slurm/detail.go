@@ -17,7 +17,7 @@ func (j *listedJob) touched(at time.Time) bool {
 		return false
 	}
 	if j.State.Ended() {
-		return j.Priority.Level() == backends.LevelVictim && comesBack(j.state) // it may have been asked to save itself
+		return j.Priority.Level() == backends.LevelVictim // it may have been asked to save itself
 	}
 	if j.Requeues > 0 || j.State == backends.Suspended {
 		return true
@@ -45,7 +45,9 @@ func (j *listedJob) addDetail(d detail, at time.Time) {
 	j.detailed, j.excluded, j.licences = true, d.excluded, d.licences
 	r := &j.record
 	if j.State.Ended() {
-		j.returning = j.saving() && comesBack(j.state)
+		if j.saving() {
+			j.Mark, j.returning = r.mark, comesBack(j.state)
+		}
 		return
 	}
 	switch {

@@ -207,7 +207,7 @@ func (j *listedJob) settleSave() {
 // showReturn shows a job that has ended and is to be requeued as a pending one: its slots
 // are free.
 func (j *listedJob) showReturn(at time.Time) {
-	j.FailedSaves, j.Mark, j.Requeues = j.failedSaves(), j.record.mark, j.record.run
+	j.FailedSaves, j.Requeues = j.failedSaves(), j.record.run
 	j.State, j.Wait, j.Reason = backends.Pending, backends.WaitTime, ""
 	j.Started, j.Ended, j.ExitCode, j.RanFor, j.Hosts, j.nodes = time.Time{}, time.Time{}, 0, 0, nil, nil
 	if j.record.until.After(at) {
@@ -236,7 +236,7 @@ func (c *Client) addDetail(j *listedJob, d detail, at time.Time) {
 	j.addDetail(d, at)
 	switch {
 	case j.returning && refused:
-		j.Lost, j.returning, j.Mark = true, false, j.record.mark
+		j.Lost, j.returning = true, false
 	case j.returning:
 		j.showReturn(at)
 	}

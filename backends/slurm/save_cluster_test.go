@@ -69,6 +69,9 @@ func TestSavers(t *testing.T) {
 	for name, x := range savers {
 		f.over(name, x)
 	}
+	if j := f.job(f.ids["finishes"]); j.Mark != "r1" {
+		t.Errorf("the job that finished: %+v, want its mark", j)
+	}
 	f.Saved()
 	if err := f.Kill(); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestAskedToSave(t *testing.T) {
 			if j.State != test.want || j.FailedSaves != test.failed || j.Ending != test.ending || j.returning != test.returns || j.Lost {
 				t.Errorf("%+v, returning %v", j.Job, j.returning)
 			}
-			if !test.want.Ended() && j.Mark != "r3" {
+			if acted := !test.want.Ended() || test.requeues == 1; acted != (j.Mark == "r3") {
 				t.Errorf("mark %q", j.Mark)
 			}
 			if test.returns && (j.Requeues != 2 || j.Wait != backends.WaitTime || j.Eligible() || !j.HeldUntil.Equal(asked.until) || !j.Started.IsZero() || len(j.Hosts) > 0) {
@@ -125,7 +125,7 @@ func TestEndedJobsThatAreLookedUp(t *testing.T) {
 		want  bool
 	}{
 		"a victim":          {backends.LevelVictim, "F", true},
-		"one that finished": {backends.LevelVictim, "CD", false},
+		"one that finished": {backends.LevelVictim, "CD", true},
 		"another job":       {backends.LevelNormal, "F", false},
 	} {
 		j := listedJob{Job: backends.Job{State: backends.Exited, Priority: backends.At(test.level, 20)}, state: test.state}
