@@ -15,7 +15,7 @@ import (
 )
 
 // Records is a trace that was made.
-type Records iter.Seq2[trace.Record, error]
+type Records = iter.Seq2[trace.Record, error]
 
 func start() time.Time { return time.Date(2026, time.November, 2, 8, 0, 0, 0, time.UTC) }
 

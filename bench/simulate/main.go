@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"iter"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -63,11 +62,11 @@ func run(n int, write, profile, policy string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	store := new(trace.Store)
-	defer store.Close()
-	if err := store.Fill(iter.Seq2[trace.Record, error](records), 0); err != nil {
+	store, err := made.Store(records)
+	if err != nil {
 		return err
 	}
+	defer store.Close()
 	policies := []string{simulate.PBA, simulate.FIFO, simulate.Dedicated}
 	if policy != "" {
 		policies = []string{policy}

@@ -45,7 +45,7 @@ type Setup struct {
 	EveryJob   bool                                // each cycle's snapshot lists also the jobs that the cycle can do nothing about
 	EveryCycle bool                                // run also the cycles that can't change anything
 	Buckets    int                                 // of the series; 0: none
-	Progress   func(policy string, done, jobs int) // called for each job that ends; nil: not at all
+	Progress   func(policy string, done, jobs int) `json:"-"` // called for each job that ends; nil: not at all
 	Check      bool                                // search all sets of victims for cheaper ones (one host only)
 }
 
