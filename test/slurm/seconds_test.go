@@ -101,6 +101,27 @@ func (s *testSite) startsSoon(id string) {
 // in all of them, beyond min_runtime.
 func newFullSite(t *testing.T, changes ...string) *testSite {
 	t.Helper()
+	s := newSmallSite(t, changes...)
+	for range 8 {
+		s.root("sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600")
+	}
+	s.full()
+	return s
+}
+
+// full waits until jobs run in all slots, beyond min_runtime.
+func (s *testSite) full() {
+	s.Helper()
+	s.await("a full farm", func() bool { return s.root("squeue", "--noheader", "--states=PENDING", "--format=%i") == "" })
+	s.await("victims", func() bool {
+		return s.root("squeue", "--noheader", "--states=RUNNING", "--format=%M") != "" && time.Since(s.lastStart()) > 2*time.Second
+	})
+}
+
+// newSmallSite is a site of 8 slots with changes of its config. Two projects of alice's have
+// three each.
+func newSmallSite(t *testing.T, changes ...string) *testSite {
+	t.Helper()
 	needed(t)
 	sweep(t)
 	dir, err := os.MkdirTemp("", ownName("-"))
@@ -123,13 +144,6 @@ func newFullSite(t *testing.T, changes ...string) *testSite {
 		s.do("project", "add", project, "--group", s.group)
 		s.do("alloc", "set", project, "3", "--weeks", "2")
 	}
-	for range 8 {
-		s.root("sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600")
-	}
-	s.await("a full farm", func() bool { return s.root("squeue", "--noheader", "--states=PENDING", "--format=%i") == "" })
-	s.await("victims", func() bool { // beyond min_runtime
-		return s.root("squeue", "--noheader", "--states=RUNNING", "--format=%M") != "" && time.Since(s.lastStart()) > 2*time.Second
-	})
 	return s
 }
 
