@@ -44,11 +44,14 @@ func FuzzNodes(f *testing.F) {
 
 // Texts that stand in a field, or in an answer of scontrol's.
 func FuzzTexts(f *testing.F) {
-	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2", "1-7:3,9%2", "gres:gpu:a100:2", "gpu:a100:2(S:0-1),tape:1", "big&fast", "0:15"} {
+	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2", "1-7:3,9%2", "gres:gpu:a100:2", "gpu:a100:2(S:0-1),tape:1", "big&fast", "0:15", "afterok:12_*(unfulfilled),singleton(unfulfilled)"} {
 		f.Add(s)
 	}
 	f.Add(string(captured(f, "show_job.txt")))
 	f.Fuzz(func(t *testing.T, s string) {
+		if numbers, _ := parseDependency(s); len(numbers) > len(s) || slices.Contains(numbers, "") {
+			t.Errorf("%q: %q", s, numbers)
+		}
 		if d, err := parseDuration(s); err == nil && d < 0 {
 			t.Errorf("%q: %v", s, d)
 		}

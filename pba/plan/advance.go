@@ -36,6 +36,9 @@ func (f *farm) updateFates() {
 				f.warn("the requeue of job %s of %s ended it, and the queue did not put it back: it must be submitted again", victim.ID, victim.User)
 			case j == nil && victim.Save > 0 && (victim.Fate == Intended || victim.Fate == Taken) && finished[victim.ID] != nil && finished[victim.ID].Mark == r.Mark():
 				victim.Fate = Finished
+			case j == nil && victim.Save > 0 && victim.Saved == "" && victim.Fate == Taken && !victim.Released && f.endedJob(victim.ID) == nil:
+				victim.Fate = Lost // Slurm forgets a job that has ended and was not requeued in time
+				f.warn("job %s of %s was asked to save itself, and the queue forgot it before it was requeued: it must be submitted again", victim.ID, victim.User)
 			case victim.Fate == Intended && j == nil:
 				victim.Fate = Gone
 			case victim.Fate == Intended && j.Mark == r.Mark():

@@ -119,10 +119,18 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 			s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
 			s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
 		}, fate: Finished},
+		"it was killed meanwhile": {end: func(s *scene, j *backends.Job) {
+			ended := *j
+			ended.State, ended.Ended, ended.ExitCode = backends.Exited, s.now, 137
+			s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
+			s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
+		}, fate: Taken},
+		"the queue forgot it": {end: func(s *scene, _ *backends.Job) { s.state.Farm.Jobs = s.state.Farm.Jobs[1:] }, fate: Lost},
 	} {
 		s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
 		s.ripen()
 		s.at(victim).Mark = "r1"
+		s.cycle()
 		c.end(s, s.at(victim))
 		p := s.cycle()
 		if v := p.Memory.Reclaims[0].Victims[0]; v.Fate != c.fate || v.Saved != c.saved {
@@ -130,6 +138,10 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 		}
 		if c.fate == Finished && p.Memory.Reclaims[0].Phase != Freed {
 			t.Errorf("%s: its slot is not free: %+v", name, p.Memory.Reclaims[0])
+		}
+		s.state.Farm.Ended = nil // those since the last cycle
+		if v := s.cycle().Memory.Reclaims[0].Victims[0]; v.Fate != c.fate || v.Saved != c.saved {
+			t.Errorf("%s: a cycle later: %+v", name, v)
 		}
 	}
 }
