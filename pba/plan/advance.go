@@ -41,6 +41,9 @@ func (f *farm) updateFates() {
 				f.warn("job %s of %s was asked to save itself, and the queue forgot it before it was requeued: it must be submitted again", victim.ID, victim.User)
 			case victim.Fate == Intended && j == nil:
 				victim.Fate = Gone
+				if victim.Save > 0 && f.endedJob(victim.ID) == nil {
+					f.warn("job %s of %s may have been asked to save itself, and the queue has forgotten it since: if it did not finish, it must be submitted again", victim.ID, victim.User)
+				}
 			case victim.Fate == Intended && j.Mark == r.Mark():
 				victim.Fate = Taken
 				j.mem.Requeues++
