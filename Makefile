@@ -146,7 +146,7 @@ else
 	$(GO) run ./bench/figures '$(TRACE)'
 endif
 
-bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs (budget: 1 s and 1 GiB on one core, 12 times the time for 100,000)
+bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs, and where a search for victims is long (budgets in docs/design.md)
 	$(GO) run ./bench/plan
 
 .PHONY: bench-simulate

@@ -90,9 +90,9 @@ func (e *exposition) unserved(all []desk.Unserved) {
 }
 
 func (e *exposition) beyond(m *desk.Metrics) {
-	used := e.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project, or by user for jobs that are not entitled.")
+	used := e.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project and, where that has no allocation, step; by user for jobs that count under no project.")
 	for _, b := range m.Beyond {
-		used.add(float64(b.Slots), "project", b.Project, "user", b.User)
+		used.add(float64(b.Slots), "project", b.Project, "step", b.Step, "user", b.User)
 	}
 }
 

@@ -48,6 +48,7 @@ const (
 	lawUseless
 	lawShare
 	lawStandby
+	lawKey
 	crash // in no document: nothing panics
 	laws
 )

@@ -48,6 +48,7 @@ func (g *judge) plan(n int) {
 	g.lawHosts()
 	g.lawThrottle()
 	g.lawOdd()
+	g.lawKey()
 	g.meetOutages()
 	if len(g.acts) == 0 {
 		return
@@ -68,6 +69,7 @@ func (g *judge) plan(n int) {
 	}
 	g.books = charge(g.state, g.policy, nil)
 	g.lawCaps()
+	g.lawKeyOfVictims()
 	g.excuse()
 	g.lawCharge()
 	g.lawTrigger()
@@ -267,9 +269,6 @@ func (g *judge) lawCaps() {
 	for _, r := range g.fresh {
 		for _, v := range r.Victims {
 			account, others := loser(&v), 0
-			if j := g.jobs[v.ID]; j != nil && g.books.account(j) != account {
-				g.d.breach(lawCaps, "reclaim %d counts job %v under %s, not %s", r.ID, v.ID, account, g.books.account(j))
-			}
 			for _, a := range g.policy.Allocations {
 				if account != "project "+a.Project {
 					others += a.Guarantee

@@ -21,6 +21,10 @@ func TestLawOnlyAPoolUnderItsGuaranteeTriggers(t *testing.T) { obeyed(t, lawTrig
 // Only slots that were used beyond guarantees are preempted.
 func TestLawOnlySlotsBeyondGuaranteesArePreempted(t *testing.T) { obeyed(t, lawBeyond) }
 
+// What runs beyond guarantees counts under its project where that is proven, and else, only
+// then, under its user.
+func TestLawUseCountsUnderItsProject(t *testing.T) { obeyed(t, lawKey) }
+
 // A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
 

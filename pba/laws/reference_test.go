@@ -33,8 +33,7 @@ func (b *books) pools(j *backends.Job) []int {
 
 // matching is pools, wherever the job runs.
 func (b *books) matching(j *backends.Job) []int {
-	known := slices.IndexFunc(b.policy.Projects, func(p plan.Project) bool { return p.Name == j.Project })
-	if known < 0 || !slices.Contains(b.groups[j.User], b.policy.Projects[known].Group) {
+	if !b.proven(j) {
 		return nil
 	}
 	var match []int
@@ -60,9 +59,15 @@ func (b *books) matching(j *backends.Job) []int {
 	return match
 }
 
-// account returns what a job counts under: its project if it is entitled, else its user.
+// proven reports whether a job's project is known and its user a member of it.
+func (b *books) proven(j *backends.Job) bool {
+	known := slices.IndexFunc(b.policy.Projects, func(p plan.Project) bool { return p.Name == j.Project })
+	return known >= 0 && slices.Contains(b.groups[j.User], b.policy.Projects[known].Group)
+}
+
+// account returns what a job counts under: its project if that is proven, else its user.
 func (b *books) account(j *backends.Job) string {
-	if len(b.pools(j)) > 0 || j.State == backends.Running && len(b.matching(j)) > 0 {
+	if b.proven(j) {
 		return "project " + j.Project
 	}
 	return "user " + j.User

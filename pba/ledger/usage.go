@@ -69,7 +69,7 @@ func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error
 		}
 	}
 	for _, b := range p.Beyond {
-		if _, err := put.ExecContext(ctx, hour, 0, b.Project, b.User, "", 0, ms*int64(b.Slots), 0); err != nil {
+		if _, err := put.ExecContext(ctx, hour, 0, b.Project, b.User, b.Step, 0, ms*int64(b.Slots), 0); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ type FarmHour struct {
 type UseHour struct {
 	Hour       time.Time
 	PoolID     int64 // 0: beyond the pools
-	Pool             // without a project: a user's jobs that are not entitled
+	Pool             // without a project: a user's jobs that count under no project
 	Guaranteed SlotTime
 	Used       SlotTime
 	Waiting    SlotTime

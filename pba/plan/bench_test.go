@@ -29,6 +29,82 @@ func BenchmarkMake(b *testing.B) {
 	}
 }
 
+// BenchmarkScenes measures plan.Make on farms that make a search for victims long
+// (docs/design.md, Budgets).
+func BenchmarkScenes(b *testing.B) {
+	for _, scene := range []struct {
+		name string
+		make func() (State, Policy)
+	}{
+		{"hosts", func() (State, Policy) { return mixedMemory(50, 128, 4) }},
+		{"host", func() (State, Policy) { return mixedMemory(1, 192, 1) }},
+		{"projects", func() (State, Policy) { return manyProjects(2000) }},
+	} {
+		b.Run(scene.name, func(b *testing.B) {
+			state, policy := scene.make()
+			if p := Make(state, policy, noon); len(p.Memory.Reclaims) == 0 {
+				b.Fatal("no job was preempted: nothing was searched")
+			}
+			runtime.GC()
+			began := usedCPU(b)
+			for b.Loop() {
+				Make(state, policy, noon)
+			}
+			b.ReportMetric(float64(usedCPU(b)-began)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// dueJob adds a job that has waited for its pool's slots.
+func (s *scene) dueJob(user, project string, change ...func(*backends.Job)) {
+	id := s.job(user, project, "", time.Hour, change...)
+	s.state.Memory.Jobs[id] = JobMemory{Clock: 2 * time.Minute, ClockSeen: noon.Add(-20 * time.Second)}
+}
+
+// mixedMemory returns full hosts of one-slot jobs, no two with the same memory, and due jobs of 48
+// slots that differ in memory, too.
+func mixedMemory(hosts, slotsEach, due int) (State, Policy) {
+	r := rand.New(rand.NewPCG(3, 4))
+	s := newScene(&testing.T{}, hosts, slotsEach).pool("chipA", 48*due)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{}
+	for i := range s.state.Farm.Hosts {
+		h := &s.state.Farm.Hosts[i]
+		for range slotsEach {
+			need := 1<<30 + r.Int64N(6<<30)
+			h.Memory += need
+			s.job(fmt.Sprint("user", r.IntN(20)), "", h.Name, time.Duration(60+r.IntN(7200))*time.Second, func(j *backends.Job) { j.Memory = need })
+		}
+	}
+	for i := range due {
+		s.dueJob("ann", "chipA", slots(48), memory(300+10*int64(i)))
+	}
+	return s.state, s.policy
+}
+
+// manyProjects returns a full farm on which each of many projects has a due job, no two of the
+// same memory.
+func manyProjects(projects int) (State, Policy) {
+	r := rand.New(rand.NewPCG(5, 6))
+	s := newScene(&testing.T{}, projects/16, 32)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{}
+	for i := range s.state.Farm.Hosts {
+		h := &s.state.Farm.Hosts[i]
+		h.Memory = 32 * 4 << 30
+		for range 32 {
+			need := 1<<30 + r.Int64N(3<<30)
+			s.job(fmt.Sprint("user", r.IntN(500)), "", h.Name, time.Duration(60+r.IntN(7200))*time.Second, func(j *backends.Job) { j.Memory = need })
+		}
+	}
+	for p := range projects {
+		name := fmt.Sprintf("p%04d", p)
+		s.policy.Projects = append(s.policy.Projects, Project{Name: name, Group: name})
+		s.state.Groups["in"+name] = []string{name}
+		s.pool(name, 1)
+		s.dueJob("in"+name, name, func(j *backends.Job) { j.Memory = 1<<30 + int64(p)<<20 })
+	}
+	return s.state, s.policy
+}
+
 // usedCPU is the processor time of this process so far, the collector's included:
 // it is the same on a busy machine.
 func usedCPU(b *testing.B) time.Duration {

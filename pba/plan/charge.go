@@ -51,9 +51,14 @@ func (f *farm) readPools() {
 // which jobs may be preempted.
 type books struct {
 	*farm
-	over   map[account]int    // over-subscription: slots that run without a charge
+	over   map[account]int // over-subscription: slots that run without a charge
+	beyond []Beyond        // the same, for reports
+
+	scattered map[string]int // slots in projects without an allocation, by user
+
 	lost   map[account]int    // jobs preempted within the last hour (R22), this plan's included
 	losers map[account][]*job // running jobs that could be preempted when this was made
+	cut    int                // sets of victims that were not compared with the chosen ones
 }
 
 // charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
@@ -106,7 +111,8 @@ func charge(f *farm) *books {
 		}
 	}
 	slices.SortFunc(rest, byQueueOrder)
-	b := &books{farm: f, over: f.countBeyond(), lost: f.countLost(), losers: map[account][]*job{}}
+	b := &books{farm: f, over: map[account]int{}, scattered: map[string]int{}, lost: f.countLost(), losers: map[account][]*job{}}
+	b.countBeyond()
 	b.findVictims() // the hosts of a suspended job may come free by them: see canUseRoom
 	f.assignRest(rest)
 	return b
@@ -441,19 +447,43 @@ func (p *Policy) InLine(m *Memory, a *Allocation, slots int) int {
 	return int(math.Ceil(min(want, float64(slots))))
 }
 
+// maxStepsShown bounds the steps of a project without an allocation whose use is told apart:
+// where it has no flow, its users name any.
+const maxStepsShown = 20
+
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
-func (f *farm) countBeyond() map[account]int {
-	over := map[account]int{}
-	for _, j := range f.running {
+func (b *books) countBeyond() {
+	use := map[Beyond]int{} // without its slots
+	steps := map[string]int{}
+	for _, j := range b.running {
 		if j.pool != nil || !j.managed || j.lightFor != (backends.ID{}) {
 			continue
 		}
-		over[j.account()] += j.Slots
+		of := j.account()
+		key := Beyond{Project: of.project, User: of.user}
+		b.over[of] += j.Slots
+		if b.unplanned(j) {
+			b.scattered[j.User] += j.Slots
+			key.Step = j.Step
+			if use[key] == 0 {
+				steps[j.Project]++
+			}
+			if use[key] == 0 && steps[j.Project] > maxStepsShown {
+				key.Step = ""
+			}
+		}
+		use[key] += j.Slots
 		if len(j.pools) > 0 {
 			j.pools[0].beyond += j.Slots
 		}
 	}
-	return over
+	for key, slots := range use {
+		key.Slots = slots
+		b.beyond = append(b.beyond, key)
+	}
+	slices.SortFunc(b.beyond, func(x, y Beyond) int {
+		return cmp.Or(cmp.Compare(x.Project, y.Project), cmp.Compare(x.User, y.User), cmp.Compare(x.Step, y.Step))
+	})
 }
 
 func slotsOn(j *job, name string) int { return backends.SlotsOn(j.Hosts, name) }

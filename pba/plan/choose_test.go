@@ -18,11 +18,15 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 		for i := range rapid.IntRange(0, 9).Draw(t, "jobs") {
 			gain := rapid.IntRange(1, 4).Draw(t, "gain")
 			elsewhere := rapid.IntRange(0, 2).Draw(t, "elsewhere")
-			j := &job{Slots: gain + elsewhere, Job: &backends.Job{ID: backends.ID{Job: int64(100 - i)}, Started: noon.Add(-time.Duration(i) * time.Minute)}, worth: [3]int64{int64(i)}}
+			j := &job{Slots: gain + elsewhere, Job: &backends.Job{ID: backends.ID{Job: int64(100 - i)}, Started: noon.Add(-time.Duration(i) * time.Minute)}, worth: [5]int64{int64(i)}}
 			items = append(items, item{job: j, slots: j.Slots, gain: gain, memory: int64(rapid.IntRange(0, 4).Draw(t, "memory")), lost: float64(rapid.IntRange(0, 3).Draw(t, "lost"))})
 		}
 		w := want{slots: rapid.IntRange(1, 9).Draw(t, "need"), memory: int64(rapid.IntRange(0, 6).Draw(t, "need memory"))}
-		got, best := choose(items, w), (*candidate)(nil)
+		got, cut := choose(items, w)
+		best := (*candidate)(nil)
+		if cut > 0 {
+			t.Skip("not all sets were compared")
+		}
 		for mask := range 1 << len(items) {
 			c, gain, memory := &candidate{excess: -w.slots}, 0, int64(0)
 			for i := range items {

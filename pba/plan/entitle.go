@@ -7,8 +7,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// entitler decides whether jobs are entitled (docs/design.md, Words), each question
-// about a project's members once.
+// entitler decides whether jobs are entitled, and what they count under (docs/design.md,
+// Words), each question about a project's members once.
 type entitler struct {
 	farm     *farm
 	projects map[string]*knownProject
@@ -33,6 +33,7 @@ type question struct{ project, user, step string }
 
 type verdict struct {
 	entitled bool
+	member   bool    // of the project, which is known: the job counts under it
 	pools    []*pool // that match, most specific first
 	whyNot   string
 }
@@ -83,25 +84,25 @@ func (e *entitler) answer(q question) *verdict {
 		}
 	}
 	if len(pools) == 0 {
-		return &verdict{whyNot: "no allocation in force matches it"}
+		return &verdict{member: true, whyNot: "no allocation in force matches it"}
 	}
 	slices.SortFunc(pools, bySpecificity)
-	return &verdict{entitled: true, pools: pools}
+	return &verdict{entitled: true, member: true, pools: pools}
 }
 
 // countPending counts a pending job under its account.
-func (e *entitler) countPending(j *backends.Job, entitled bool) {
-	*e.pending(j, entitled)++
+func (e *entitler) countPending(j *backends.Job, of *verdict) {
+	*e.pending(j, of)++
 }
 
 // countUnlisted counts pending jobs that the snapshot does not list.
 func (e *entitler) countUnlisted(u *backends.Unlisted) {
 	j := backends.Job{Project: u.Project, Step: u.Step, User: u.User}
-	*e.pending(&j, e.verdict(&j).entitled) += u.Jobs
+	*e.pending(&j, e.verdict(&j)) += u.Jobs
 }
 
-func (e *entitler) pending(j *backends.Job, entitled bool) *int {
-	if entitled {
+func (e *entitler) pending(j *backends.Job, of *verdict) *int {
+	if of.member {
 		return &e.projects[j.Project].pending
 	}
 	return &e.user(j.User).pending

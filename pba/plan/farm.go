@@ -29,6 +29,7 @@ type job struct {
 	next      bool              // charge: next in line (R12)
 	fixed     bool              // it can't be preempted once it runs, as its owner submitted it
 	gated     bool              // it is held for that reason (R22)
+	low       bool              // it failed a test of the filter, which put it into the lowest queue
 	onItsWay  bool              // such a job of a pool was released, and the queue does not consider it yet
 	leaving   bool              // a victim that was requeued or suspended and still runs
 	reserving bool              // serveDue: goes on reserving hosts
@@ -48,7 +49,7 @@ type job struct {
 	barred   string      // serveDue: hosts where the queue refused a trial of it, as in shape
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
 	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
-	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
+	worth    [5]int64    // findVictims: by R17's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
 	budget   int         // serveDue: slots of whole hosts that its pool has for it, if it is exclusive
@@ -99,10 +100,10 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
-// account returns the account that a job's use counts under: its project if it is
-// entitled, else its user (docs/design.md, Words: over-subscription).
+// account returns the account that a job's use counts under: its project if that is known
+// and its user is a member, else its user (docs/design.md, Words: over-subscription).
 func (j *job) account() account {
-	if j.entitled {
+	if j.verdict.member {
 		return account{project: j.Project}
 	}
 	return account{user: j.User}
@@ -215,7 +216,7 @@ func (f *farm) readJobs() {
 		verdict := entitle.verdict(bj)
 		managed := len(queues) == 0 || queues[bj.Queue] || f.policy.LowQueue != "" && bj.Queue == f.policy.LowQueue
 		if managed && bj.State == backends.Pending {
-			entitle.countPending(bj, verdict.entitled)
+			entitle.countPending(bj, verdict)
 		}
 		mayBeTouched := known.mayHave(bj.ID)
 		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil && !(managed && f.maybeFixed(bj)) {
@@ -241,6 +242,7 @@ func (f *farm) readJobs() {
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		j.every, j.saves = tag.Checkpoint.Every, f.savesHow(bj, &tag)
+		failed := tag.Low || f.policy.LowQueue != "" && bj.Queue == f.policy.LowQueue && !verdict.member
 		f.readHold(j, tag, mayBeTouched && inReclaim[bj.ID])
 		if j.State == backends.Pending && !understood(bj) {
 			f.countUnserved(j)
@@ -259,6 +261,7 @@ func (f *farm) readJobs() {
 		if j.entitled && f.rest != nil {
 			f.limitPools(j)
 		}
+		j.low = failed && !j.entitled
 		f.jobs = append(f.jobs, j)
 		if bj.State == backends.Running {
 			f.running = append(f.running, j)

@@ -29,6 +29,7 @@ func (s *serving) open(b *job, set *candidate) {
 		r.User = "" // no user waits for it
 		reason = "a slot of " + describe(b.pool.Allocation) + " is kept free for its next jobs"
 	}
+	s.cut += set.cut
 	s.prepareBeneficiary(b, &r, reason)
 	for _, j := range set.victims {
 		s.preemptVictim(j, b, &r)

@@ -106,12 +106,7 @@ func (b *books) status() {
 		f.Unmet += s.Held
 		b.plan.Pools = append(b.plan.Pools, s)
 	}
-	for p, slots := range b.over {
-		b.plan.Beyond = append(b.plan.Beyond, Beyond{Project: p.project, User: p.user, Slots: slots})
-	}
-	slices.SortFunc(b.plan.Beyond, func(x, y Beyond) int {
-		return cmp.Or(cmp.Compare(x.Project, y.Project), cmp.Compare(x.User, y.User))
-	})
+	b.plan.Beyond = b.beyond
 	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
 	b.plan.Sets, b.plan.Unserved = b.setStatus(), listReasons(b.reasons)
 	for _, s := range b.plan.Sets {
@@ -125,6 +120,9 @@ func (b *books) status() {
 	}
 	if b.down > 0 {
 		b.warn("%s of managed hosts are down or closed", slotCount(b.down))
+	}
+	if b.cut > 0 {
+		b.warn("not all sets of victims were compared: %d were left out, where many jobs of a host differ in memory", b.cut)
 	}
 	b.warnOfStuck()
 	b.plan.Heavy = b.heavyStatus()

@@ -278,11 +278,12 @@ func chooseOn(h *host, b *job) *candidate {
 		return chooseAllOn(h, b)
 	}
 	w := wantOn(h, b, b.Slots)
-	set := choose(itemsFor(h, b, &w), w)
+	set, cut := choose(itemsFor(h, b, &w), w)
 	if set == nil {
 		return nil
 	}
 	c := newCandidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
+	c.cut = cut
 	if len(b.Needs) > 0 {
 		if w.needs != nil {
 			c.need = b.Slots // none of the free ones is of use without them

@@ -41,9 +41,11 @@ func (f *farm) chooseSpan(b *job, on []*host) *candidate {
 		}
 		items = append(items, it)
 	}
-	set := choose(leastOfEachSize(items, need), want{slots: need})
+	set, cut := choose(leastOfEachSize(items, need), want{slots: need})
 	if placements := f.fitSpan(b, hosts, set); set != nil && placements != nil {
-		return newCandidate(set, max(need, 0), placements)
+		found := newCandidate(set, max(need, 0), placements)
+		found.cut = cut
+		return found
 	}
 	if b.perSlot == 0 {
 		return nil

@@ -21,6 +21,7 @@ type spread struct {
 	// Neither is exact, so both are tried.
 	byHost bool
 	limit  *job // no victim is more valued; nil: any
+	cut    *int // sets that were not compared
 }
 
 // cost orders victims by slots, number and work lost.
@@ -77,13 +78,16 @@ func (f *farm) chooseSpread(b *job, hosts []*host) *candidate {
 	if !enough(all) {
 		return nil
 	}
-	few := f.promising(b, hosts)
-	consider(spread{b: b, form: b.form()}.least(few, all))
+	few, cut := f.promising(b, hosts), 0
+	consider(spread{b: b, form: b.form(), cut: &cut}.least(few, all))
 	if wide {
-		consider(spread{b: b, form: b.form(), byHost: true}.least(few, all))
+		consider(spread{b: b, form: b.form(), cut: &cut, byHost: true}.least(few, all))
 	}
 	if found == nil || wide {
 		consider(shortest(all, enough))
+	}
+	if found != nil {
+		found.cut = cut
 	}
 	return found
 }
@@ -179,8 +183,7 @@ func (s spread) ways(h *host) []way {
 			amounts = append(amounts, n)
 		}
 	}
-	var items []item
-	var table [][]*partial
+	var t *table
 	var ways []way
 	for i, n := range amounts {
 		if n <= 0 || n > top || i > 0 && n == amounts[i-1] {
@@ -189,16 +192,16 @@ func (s spread) ways(h *host) []way {
 		w := wantOn(h, s.b, n)
 		var victims []*job
 		if !w.nothing() {
-			if table == nil {
-				most := wantOn(h, s.b, top)
-				items = s.items(h, &most)
-				table = fill(items, most, true)
+			if t == nil {
+				t = s.tableFor(h, top)
 			}
-			total := leastTotal(table, w)
-			if total < 0 {
+			var ok bool
+			if victims, ok = t.bestOf(w); !ok {
+				victims = jobsOf(greedySet(t.items, w))
+			}
+			if len(victims) == 0 {
 				break
 			}
-			victims = bestOf(table[total], items, w)
 		}
 		next := way{slots: n, victims: victims}
 		for _, j := range victims {
@@ -213,6 +216,23 @@ func (s spread) ways(h *host) []way {
 		}
 	}
 	return ways
+}
+
+// tableFor returns the sets of a host's jobs that could free some of so many slots.
+func (s spread) tableFor(h *host, slots int) *table {
+	w := wantOn(h, s.b, slots)
+	items := s.items(h, &w)
+	most := bound(items, w)
+	if enough := greedySet(items, w); enough != nil {
+		most = totalOf(enough) // that is enough for fewer slots, too
+	}
+	t := newTable(items, w, most)
+	t.detailed = true
+	for i := range items {
+		t.include(&items[i])
+	}
+	*s.cut += t.cut
+	return t
 }
 
 func (s spread) slotsOf(j *job, h *host) int {

@@ -23,7 +23,7 @@ func drawSpread(t *rapid.T, wide bool) (*farm, *job) {
 	f := &farm{cycle: &cycle{state: State{Farm: snapshot}, now: noon}, occupancy: newOccupancy(snapshot, nil), shapes: map[shape]*choices{}}
 	for i := range n("jobs", 0, 8) {
 		bj := &backends.Job{ID: backends.ID{Job: int64(100 - i)}, State: backends.Running, Started: noon.Add(-time.Duration(i) * time.Minute), NoRequeue: n("spared", 0, 5) == 0}
-		j := &job{Job: bj, State: backends.Running, worth: [3]int64{int64(i / 2)}, lost: float64(n("lost", 0, 3)), perSlot: int64(n("memory", 0, 1))}
+		j := &job{Job: bj, State: backends.Running, worth: [5]int64{int64(i / 2)}, lost: float64(n("lost", 0, 3)), perSlot: int64(n("memory", 0, 1))}
 		if n("suspends", 0, 4) == 0 {
 			j.preempt = backends.PreemptSuspend
 		}

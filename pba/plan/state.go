@@ -295,7 +295,7 @@ type Plan struct {
 	Farm     FarmStatus
 	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
 	Unserved []Unserved  // at most 11
-	Beyond   []Beyond    // by project, then user
+	Beyond   []Beyond    // by project, user and step
 	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy    []HeavyStatus
 }
@@ -312,8 +312,9 @@ type HeavyStatus struct {
 
 // Beyond is an account's over-subscription: what it runs that no pool is charged for.
 type Beyond struct {
-	Project string // "": the jobs count under their user, being not entitled
+	Project string // "": the jobs count under their user, whose membership in a known project is not proven
 	User    string
+	Step    string // of a project without an allocation
 	Slots   int
 }
 

@@ -154,17 +154,16 @@ func (b *books) immune() map[backends.ID]bool {
 	immune := map[backends.ID]bool{}
 	held := 0
 	for _, j := range often {
-		if float64(held+j.Slots) > b.policy.UnpreemptableShare*float64(b.slots) {
-			break
+		if float64(held+j.Slots) <= b.policy.UnpreemptableShare*float64(b.slots) { // narrower ones may fit
+			held += j.Slots
+			immune[j.ID] = true
 		}
-		held += j.Slots
-		immune[j.ID] = true
 	}
 	return immune
 }
 
-// leastValued orders jobs as they are preempted, least valued first (R17): by the
-// policy's criteria in turn, then the highest job ID.
+// leastValued orders jobs as they are preempted, least valued first (R17): those that failed
+// a test of the filter, then by the policy's criteria in turn, then the highest job ID.
 func leastValued(a, b *job) int {
 	for i := range a.worth {
 		if c := cmp.Compare(a.worth[i], b.worth[i]); c != 0 {
@@ -177,16 +176,36 @@ func leastValued(a, b *job) int {
 // appraise puts a job's place by each criterion into numbers, once a plan.
 func (b *books) appraise(j *job) {
 	j.lost = workLost(j, b.now)
-	for i, criterion := range b.policy.VictimOrder[:min(len(b.policy.VictimOrder), len(j.worth))] {
+	if !j.low {
+		j.worth[0] = 1
+	}
+	worth := j.worth[1:]
+	for i, criterion := range b.policy.VictimOrder[:min(len(b.policy.VictimOrder), len(worth))] {
 		switch criterion {
 		case ByStart:
-			j.worth[i] = b.bucket(j)
+			worth[i] = b.bucket(j)
 		case ByOverSubscribed:
-			j.worth[i] = -int64(b.over[j.account()])
+			worth[i] = -int64(b.overOf(j))
 		case ByPending:
-			j.worth[i] = -int64(b.pending[j.account()])
+			worth[i] = -int64(b.pending[j.account()])
 		}
 	}
+}
+
+// overOf returns the over-subscription that a job counts for: its account's. Where its project
+// has no allocation, it is that of its user in all such projects, if that is more: spreading
+// jobs over projects hides nobody.
+func (b *books) overOf(j *job) int {
+	over := b.over[j.account()]
+	if b.unplanned(j) {
+		over = max(over, b.scattered[j.User])
+	}
+	return over
+}
+
+// unplanned reports whether a job counts under a project without an allocation.
+func (f *farm) unplanned(j *job) bool {
+	return j.verdict.member && len(f.projectPools[j.Project]) == 0
 }
 
 // bucket counts start_bucket intervals back from now, so that jobs that started

@@ -13,10 +13,10 @@ import (
 
 // Usage is what one pool used on one day. What its project used beyond its pools
 // stands with the pool that is for all its users and steps, or else in a row of its
-// own. Amounts are slot-hours of the time that cycles saw.
+// own; that of a project without an allocation in one for each step. Amounts are slot-hours of the time that cycles saw.
 type Usage struct {
 	Day        string  `json:"day"`     // 2026-11-23
-	Project    string  `json:"project"` // "": of User's jobs that are not entitled
+	Project    string  `json:"project"` // "": of User's jobs that count under no project
 	Step       string  `json:"step,omitempty"`
 	User       string  `json:"user,omitempty"`
 	Hosts      string  `json:"hosts,omitempty"` // the host set of the pool

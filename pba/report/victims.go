@@ -11,7 +11,7 @@ import (
 
 // Loss is what one account lost to one project.
 type Loss struct {
-	Project   string  `json:"project"` // "": the user's jobs were not entitled
+	Project   string  `json:"project"` // "": the user's jobs count under no project
 	User      string  `json:"user"`
 	To        string  `json:"to"` // project
 	Requeued  int     `json:"requeued"`

@@ -1,0 +1,110 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// crowd adds users who are members of chipB or chipC, and returns a scene of seven slots that is
+// full: four members of chipB run a job each, and members of chipC three, of which one is
+// within its guarantee.
+func crowd(t *testing.T) *scene {
+	s := newScene(t, 1, 7).pool("chipA", 1).pool("chipC", 1)
+	s.policy.VictimOrder = []Criterion{ByOverSubscribed, ByStart}
+	s.policy.Projects = append(s.policy.Projects, Project{Name: "chipC", Group: "chipc"})
+	for i := range 4 {
+		b, c := fmt.Sprintf("b%d", i), fmt.Sprintf("c%d", i)
+		s.state.Groups[b], s.state.Groups[c] = []string{"chipb"}, []string{"chipc"}
+		s.job(b, "chipB", "n1", time.Hour)
+		if i < 3 {
+			s.job(c, "chipC", "n1", time.Hour)
+		}
+	}
+	return s
+}
+
+// A project without an allocation is over-subscribed with all that it runs, whoever of it does.
+func TestProjectWithoutAllocationIsOverSubscribed(t *testing.T) { // R17
+	s := crowd(t)
+	s.job("ann", "chipA", "", 0)
+	p := s.ripen()
+	if got := preempted(p); got == "" || p.Memory.Reclaims[0].Victims[0].Project != "chipB" {
+		t.Errorf("preempted %q: %+v", got, p.Memory.Reclaims)
+	}
+	if want := []Beyond{{Project: "chipB", Slots: 4}, {Project: "chipC", Slots: 2}}; !slices.Equal(p.Beyond, want) {
+		t.Errorf("beyond their pools: %+v", p.Beyond)
+	}
+}
+
+// A user's jobs in projects without an allocation count together.
+func TestSpreadingOverProjectsHidesNobody(t *testing.T) { // R17
+	s := newScene(t, 1, 7).pool("chipA", 1)
+	s.policy.VictimOrder = []Criterion{ByOverSubscribed, ByStart}
+	for i := range 4 {
+		name := fmt.Sprintf("side%d", i)
+		s.policy.Projects = append(s.policy.Projects, Project{Name: name, Group: "side"})
+		s.job("dan", name, "n1", 2*time.Hour)
+	}
+	s.state.Groups["dan"] = []string{"side"}
+	for range 3 {
+		s.job("bob", "chipB", "n1", time.Hour)
+	}
+	s.job("ann", "chipA", "", 0)
+	if p := s.ripen(); preempted(p) == "" || p.Memory.Reclaims[0].Victims[0].User != "dan" {
+		t.Errorf("preempted %q", preempted(p))
+	}
+}
+
+// Steps of a project without an allocation are told apart in reports, up to a bound.
+func TestStepsOfProjectWithoutAllocation(t *testing.T) {
+	s := newScene(t, 1, 64)
+	for i := range 2 * maxStepsShown {
+		s.job("bob", fmt.Sprintf("chipB:s%02d", i), "n1", time.Hour)
+	}
+	p := s.cycle()
+	if len(p.Beyond) != maxStepsShown+1 || p.Beyond[0] != (Beyond{Project: "chipB", Slots: maxStepsShown}) || p.Beyond[1] != (Beyond{Project: "chipB", Step: "s00", Slots: 1}) {
+		t.Errorf("%+v", p.Beyond)
+	}
+}
+
+// What failed a test of the filter and sits in the lowest queue goes before normal jobs.
+func TestLoweredJobsGoFirst(t *testing.T) { // R17
+	low := func(j *backends.Job) { j.Queue = "low" }
+	for name, change := range map[string]func(*backends.Job){
+		"no project, in the lowest queue": low,
+		"marked by the filter":            func(j *backends.Job) { j.Tag = backends.Tag{Low: true}.String() },
+	} {
+		s := crowd(t)
+		s.policy.LowQueue = "low"
+		s.state.Farm.Hosts[0].Slots++
+		id := s.job("eve", "", "n1", 5*time.Hour, change)
+		s.job("ann", "chipA", "", 0)
+		if got := preempted(s.ripen()); got != "requeue "+id.String() {
+			t.Errorf("%s: preempted %q", name, got)
+		}
+	}
+	s := crowd(t) // who chose the lowest queue failed no test
+	s.policy.LowQueue = "low"
+	s.state.Farm.Hosts[0].Slots++
+	id := s.job("c0", "chipC", "n1", 5*time.Hour, low)
+	s.job("ann", "chipA", "", 0)
+	if got := preempted(s.ripen()); got == "requeue "+id.String() {
+		t.Errorf("preempted %q", got)
+	}
+}
+
+// A job that is too wide to be immune does not keep narrower ones from being so.
+func TestNarrowJobIsImmuneBehindWideOne(t *testing.T) { // R16
+	s := newScene(t, 1, 8).pool("chipA", 2)
+	wide, narrow := s.job("bob", "", "n1*6", 2*time.Hour), s.job("bob", "", "n1*2", time.Hour)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{wide: {Requeues: 3}, narrow: {Requeues: 3}}
+	s.policy.UnpreemptableShare = 0.5
+	s.job("ann", "chipA", "", 0, slots(2))
+	if got := preempted(s.ripen()); got != "requeue "+wide.String() {
+		t.Errorf("preempted %q: the narrow one is immune", got)
+	}
+}
