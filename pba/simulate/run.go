@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -18,10 +19,18 @@ import (
 // ErrNothing means that no job is left to be simulated.
 var ErrNothing = errors.New("no job is left to be simulated")
 
+// heapLimit is the memory beyond which garbage is collected more often: else the heap of a
+// simulation with a long queue would double before that.
+const heapLimit = 430 << 20
+
 // Run simulates a trace under each policy that is asked for. Memory does not
 // grow with the trace, only with the jobs that are in the system at a time. The
 // same setup always gives the same result.
 func Run(ctx context.Context, s Setup) (*Result, error) {
+	if was := debug.SetMemoryLimit(-1); was > heapLimit {
+		debug.SetMemoryLimit(heapLimit)
+		defer debug.SetMemoryLimit(was)
+	}
 	c := newCalendar(s.Plan)
 	var fences []Fence
 	if slices.Contains(s.Policies, Dedicated) {

@@ -30,7 +30,7 @@ type Store struct {
 	perFile int               // 0: chunkRecords
 }
 
-const chunkRecords = 1 << 17
+const chunkRecords = 1 << 15
 
 // Fill reads a trace to its end. It skips at most skipBad bad lines.
 func (s *Store) Fill(source iter.Seq2[Record, error], skipBad int) error {
