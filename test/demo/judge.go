@@ -21,6 +21,7 @@ type preemption struct {
 type evidence struct {
 	a, b        []*job
 	noNumbers   bool          // runs get no number of requeues from the queue
+	noSaves     bool          // the queue can't ask jobs to save themselves
 	preemptions []preemption  // in order of time
 	cycle       time.Duration // the longest between two of pba's snapshots while A waited
 }
@@ -45,7 +46,7 @@ func (e *evidence) all() []*job { return append(e.a[:len(e.a):len(e.a)], e.b...)
 
 // checks returns the checks of what the demo must show, by the diaries alone.
 func (e *evidence) checks() []judge.Check {
-	return []judge.Check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
+	return []judge.Check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.saved(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
 }
 
 // inTime checks R14's promise. The time to free the slots runs from the moment when the
@@ -134,7 +135,7 @@ func (e *evidence) exactlyTheNeed() judge.Check {
 }
 
 // lastStarted returns B's job that was started last when the farm was full.
-func (e *evidence) lastStarted() *job { return e.b[nodes*slots-1] }
+func (e *evidence) lastStarted() *job { return e.b[indexOfStopped] }
 
 func (e *evidence) suspended() judge.Check {
 	j := e.lastStarted()
@@ -146,6 +147,28 @@ func (e *evidence) suspended() judge.Check {
 	if c.OK {
 		r := j.Runs[0]
 		c.Found += fmt.Sprintf("; silent for %s", seconds(r.Stretches[1].From.Sub(r.Stretches[0].To)))
+	}
+	return c
+}
+
+// saved checks that the job which saves itself lost nothing by making way.
+func (e *evidence) saved() judge.Check {
+	j := e.b[indexOfSaver]
+	if e.noSaves {
+		return judge.Check{What: j.Name + ", which saves itself, went on where it was", OK: true, Found: "not checked: the queue can't ask jobs to save themselves"}
+	}
+	c := judge.Check{
+		What:  fmt.Sprintf("%s, which saves itself, was a victim and went on where it was", j.Name),
+		OK:    len(j.Runs) == 2 && j.Runs[0].Saved > 0 && j.Runs[1].From == j.Runs[0].Saved && j.Ended(),
+		Found: fmt.Sprintf("%d start(s), ended %d time(s)", len(j.Runs), j.Ends),
+	}
+	for _, r := range j.Runs {
+		if r.Saved > 0 {
+			c.Found += fmt.Sprintf("; saved after step %d", r.Saved)
+		}
+		if r.From > 0 {
+			c.Found += fmt.Sprintf("; went on at step %d", r.From+1)
+		}
 	}
 	return c
 }
@@ -218,7 +241,7 @@ func (e *evidence) usage() (worked, lost, available time.Duration) {
 				last = r.Last
 			}
 			worked += r.Total()
-			if r.End.IsZero() {
+			if r.End.IsZero() && r.Saved == 0 {
 				lost += r.Total()
 			}
 		}
@@ -273,6 +296,7 @@ func (s *story) judge() error {
 	}
 	e := collect(s.a, s.b)
 	e.noNumbers = s.options.LSF != nil
+	e.noSaves = s.noSaves
 	e.cycle = s.longestCycle()
 	s.title("What the jobs themselves wrote")
 	s.printWaits(e)

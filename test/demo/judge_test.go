@@ -32,9 +32,13 @@ func asPlanned(preempted int) map[string]string {
 		switch {
 		case i < 10:
 			all[name] = whole(0, 25_000, host, 0)
-		case i < 15:
+		case i == indexOfSaver:
+			again, steps := preempted+8_200, preempted/100-1
+			start, rest, _ := strings.Cut(whole(again, again+25_000-100*steps, host, 1), "\n")
+			all[name] = run(0, preempted, host, 0) + fmt.Sprintf("saved %d %d\n%s\nfrom %d %d\n%s", preempted-50, steps, start, again, steps, rest)
+		case i < indexOfSaver:
 			all[name] = run(0, preempted, host, 0) + whole(preempted+8_200, preempted+33_200, host, 1)
-		case i == 15:
+		case i == indexOfStopped:
 			stopped := run(0, preempted, host, 0)
 			_, resumed, _ := strings.Cut(whole(preempted+8_200, 25_000, host, 0), "\nat ")
 			all[name] = stopped + "on " + resumed
@@ -80,7 +84,7 @@ func readJobs(t *testing.T, all map[string]string) (a, b []*job) {
 
 // TestJudge breaks one property at a time: its check fails.
 func TestJudge(t *testing.T) {
-	const inTime, before, need, suspended, once, numbered, filled = "A's 6 jobs ran within", "they ran before", "evictions", "b16", "each of the", "each run", "no host"
+	const inTime, before, need, suspended, saved, once, numbered, filled = "A's 6 jobs ran within", "they ran before", "evictions", "b16", "b15", "each of the", "each run", "no host"
 	later := func(text string, by int) string {
 		var b strings.Builder
 		for line := range strings.Lines(text) {
@@ -120,6 +124,15 @@ func TestJudge(t *testing.T) {
 		"the suspended one was no victim": {func(all map[string]string) {
 			all["b16"] = "start 0 7 n5 0\n" + strings.Join(beats(100, 25_000), "") + "end 25000\n"
 		}, []string{need, suspended}, 0},
+		"the one that saves itself begins anew": {func(all map[string]string) {
+			all["b15"] = strings.Replace(all["b15"], "from 14200 59\n", "", 1)
+		}, []string{saved}, 0},
+		"the one that saves itself goes on elsewhere": {func(all map[string]string) {
+			all["b15"] = strings.Replace(all["b15"], "from 14200 59\n", "from 14200 40\n", 1)
+		}, []string{saved}, 0},
+		"the one that saves itself was killed": {func(all map[string]string) {
+			all["b15"] = strings.Replace(all["b15"], "saved 5950 59\n", "", 1)
+		}, []string{saved}, 0},
 		"a job ends twice":    {func(all map[string]string) { all["b3"] += "end 25001\n" }, []string{once}, 0},
 		"a job never ends":    {func(all map[string]string) { all["b24"] = cut(all["b24"], "end") }, []string{once}, 0},
 		"a job never starts":  {func(all map[string]string) { all["b24"] = "" }, []string{once}, 0},
@@ -133,7 +146,7 @@ func TestJudge(t *testing.T) {
 			for i := range jobsOfA {
 				all[fmt.Sprintf("a%d", i+1)] = strings.ReplaceAll(later(all["a1"], 19_000), "n3", fmt.Sprintf("n%d", 3+i/4))
 			}
-		}, []string{inTime, before, need, suspended}, 0},
+		}, []string{inTime, before, need, suspended, saved}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := asPlanned(6_000)
@@ -167,10 +180,10 @@ func TestUsage(t *testing.T) {
 	if available != 16*50_100*time.Millisecond {
 		t.Errorf("available: %v", available)
 	}
-	if lost != 5*5900*time.Millisecond {
+	if lost != 4*5900*time.Millisecond {
 		t.Errorf("lost: %v", lost)
 	}
-	if want := (10*25_000 + 5*(5900+25_000) + (5900 + 10_700) + 8*25_000 + 6*8000) * time.Millisecond; worked != want {
+	if want := (10*25_000 + 4*(5900+25_000) + (5950 + 19_100) + (5900 + 10_700) + 8*25_000 + 6*8000) * time.Millisecond; worked != want {
 		t.Errorf("worked: %v, want %v", worked, want)
 	}
 }

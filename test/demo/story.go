@@ -22,6 +22,9 @@ const (
 	jobsOfA      = 6 // as many as its guarantee has slots
 	workOfA      = 8 * time.Second
 
+	// Of B's jobs: these two are the last that are started before A's.
+	indexOfSaver, indexOfStopped = nodes*slots - 2, nodes*slots - 1
+
 	cycle      = time.Second
 	threshold  = 3 * time.Second
 	minRuntime = time.Second
@@ -44,6 +47,7 @@ type platform struct {
 	options farm.Options
 	workOfB time.Duration // of each job of project B
 	limit   time.Duration // when the demo gives up
+	noSaves bool          // it can't ask jobs to save themselves
 }
 
 // bundled returns the bundled queue. Without a fault the story takes 55 s on it.
@@ -79,6 +83,7 @@ func onLSF() platform {
 		},
 		workOfB: 40 * time.Second,
 		limit:   175 * time.Second,
+		noSaves: true,
 	}
 }
 
@@ -109,7 +114,7 @@ type job struct {
 // progress is how much of a job's diary has been printed.
 type progress struct {
 	runs, ends, stretches int
-	silent                bool
+	silent, saved         bool
 }
 
 // demo runs the story and checks it. It leaves nothing behind, also after an error.
@@ -199,7 +204,10 @@ func (s *story) play(ctx context.Context) error {
 	s.title("Project B fills the farm with %d jobs that work for %v", jobsOfB, s.workOfB)
 	for i := range jobsOfB {
 		var env []string
-		if i == nodes*slots-1 {
+		switch i {
+		case indexOfSaver:
+			env = []string{"ALLOTMENT_CHECKPOINT=SIGUSR1:5s"}
+		case indexOfStopped:
 			env = []string{"ALLOTMENT_PREEMPT=suspend"}
 		}
 		if err := s.submit(ctx, &s.b, "B", i, s.workOfB, env); err != nil {
@@ -240,7 +248,7 @@ func (s *story) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, j := range []*job{s.b[nodes*slots-1], s.b[nodes*slots-2]} {
+	for _, j := range []*job{s.b[indexOfStopped], s.b[indexOfSaver]} {
 		text, err := os.ReadFile(filepath.Join(s.Home, "out", j.Name))
 		if err != nil {
 			return err
@@ -289,7 +297,7 @@ func (s *story) submit(ctx context.Context, jobs *[]*job, project string, i int,
 		s.log("$ asub -P %s -J %s -o out/%s demo job %v        … and so on", project, name, name, work)
 		s.log("%s", strings.TrimSpace(out))
 	case len(env) > 0:
-		s.log("$ %s asub -P %s -J %s …        this job will be the last one started", strings.Join(env, " "), project, name)
+		s.log("$ %s asub -P %s -J %s …        one of the last jobs that start", strings.Join(env, " "), project, name)
 	}
 	*jobs = append(*jobs, &job{Diary: diary.New(name, path), id: id, submitted: submitted})
 	return s.readDiaries()

@@ -74,8 +74,8 @@ func (s *story) readDiaries() error {
 			continue
 		}
 		was, run := s.printed[j], j.Runs[len(j.Runs)-1]
-		is := progress{runs: len(j.Runs), stretches: len(run.Stretches), ends: j.Ends}
-		is.silent = run.End.IsZero() && time.Since(run.Last) > silence
+		is := progress{runs: len(j.Runs), stretches: len(run.Stretches), ends: j.Ends, saved: run.Saved > 0}
+		is.silent = run.End.IsZero() && !is.saved && time.Since(run.Last) > silence
 		name := j.Name
 		if run.Host != "-" {
 			name += "@" + run.Host
@@ -83,12 +83,17 @@ func (s *story) readDiaries() error {
 		switch {
 		case is.runs > was.runs && is.runs == 1:
 			s.add(run.Start, "starts", name)
+		case is.runs > was.runs && run.From > 0:
+			s.add(run.Start, "", fmt.Sprintf("goes on from its checkpoint: %s, at step %d", name, run.From+1))
 		case is.runs > was.runs:
 			s.add(run.Start, "starts again, from the beginning", name)
 		case is.stretches > was.stretches:
 			s.add(run.Stretches[len(run.Stretches)-1].From, "works on where it was stopped", name)
 		case is.silent && !was.silent:
 			s.add(run.Last, "writes no more", name)
+		}
+		if is.saved && !was.saved {
+			s.add(run.Last, "", fmt.Sprintf("saves itself and gives way: %s, after step %d", name, run.Saved))
 		}
 		if is.ends > was.ends {
 			s.add(run.Last, "ends", name)

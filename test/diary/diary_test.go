@@ -1,6 +1,7 @@
 package diary
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
@@ -41,6 +43,33 @@ func TestRunJob(t *testing.T) {
 		if text, _ := os.ReadFile(path); strings.Count(string(text), "\nat ") < 2 {
 			t.Errorf("it wrote no line between start and end:\n%s", text)
 		}
+	}
+}
+
+// A job that is asked to save itself does, and its next run goes on from there.
+func TestSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "job")
+	t.Setenv(backends.CheckpointVariable, "SIGUSR1:5s")
+	d := New("job", path)
+	saved := make(chan error)
+	go func() { saved <- RunJob(path, time.Hour, false) }()
+	if !await.Soon(func() bool {
+		return d.Update() == nil && len(d.Runs) == 1 && d.Runs[0].Last.After(d.Runs[0].Start.Add(Step))
+	}) {
+		t.Fatalf("it does not work: %+v", d.Runs)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-saved; !errors.Is(err, errSaved) {
+		t.Fatal(err)
+	}
+	t.Setenv(backends.RestartedVariable, "1")
+	if err := RunJob(path, 5*Step, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Update(); err != nil || len(d.Runs) != 2 || d.Runs[0].Saved == 0 || d.Runs[0].From != 0 || d.Runs[1].From != d.Runs[0].Saved || !d.Ended() {
+		t.Errorf("%+v, %v", d.Runs, err)
 	}
 }
 
@@ -205,7 +234,7 @@ func TestReadIncompleteLine(t *testing.T) {
 }
 
 func TestReadNonsense(t *testing.T) {
-	for _, text := range []string{"x\n", "at 1\n", "start 1\n", "start x 1 n 0\n", "start 1 x n 0\n", "start 1 1 n 0\nstop 2\n"} {
+	for _, text := range []string{"x\n", "at 1\n", "start 1\n", "start x 1 n 0\n", "start 1 x n 0\n", "start 1 1 n 0\nstop 2\n", "start 1 1 n 0\nsaved 2\n", "start 1 1 n 0\nfrom 2 x\n"} {
 		if err := write(t, text).Update(); err == nil || !strings.Contains(err.Error(), "job:") {
 			t.Errorf("%q: error is %v", text, err)
 		}

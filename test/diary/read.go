@@ -21,6 +21,8 @@ type Run struct {
 	Start    time.Time
 	Last     time.Time // its last line
 	End      time.Time // zero: it did not get there
+	From     int       // steps of earlier runs that it went on from; 0: it began anew
+	Saved    int       // steps that it had made when it saved itself; 0: it did not
 	Stretches
 	silence Stretch // of the last stretch: the last one longer than Gap; zero: none
 }
@@ -149,6 +151,19 @@ func (d *Diary) add(words []string) error {
 	r.Stretches[len(r.Stretches)-1].To = at
 	switch words[0] {
 	case "at":
+	case "from", "saved":
+		if len(words) != 3 {
+			return errLine
+		}
+		steps, err := strconv.Atoi(words[2])
+		if err != nil {
+			return errLine
+		}
+		if words[0] == "saved" {
+			r.Saved = steps
+		} else {
+			r.From = steps
+		}
 	case "on":
 		r.endSilence(at)
 	case "end":

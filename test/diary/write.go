@@ -13,9 +13,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // Step is the time between two lines of a job that runs.
@@ -24,6 +27,9 @@ const Step = 100 * time.Millisecond
 // RunJob runs the job: until so much wall time has passed since its own start it works in
 // short bursts, or only waits, and writes a line every Step. After SIGCONT that line is
 // "on", which distinguishes a stop from a pause of a busy machine.
+//
+// One that has ALLOTMENT_CHECKPOINT in its environment saves itself on SIGUSR1, which is
+// how many steps it has made, and returns errSaved. With ALLOTMENT_RESTARTED it goes on from there.
 func RunJob(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -36,14 +42,28 @@ func RunJob(path string, duration time.Duration, work bool) (err error) {
 	if err != nil {
 		return err
 	}
-	sigcont := make(chan os.Signal, 1)
+	sigcont, asked := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(sigcont, syscall.SIGCONT)
 	defer signal.Stop(sigcont)
 	last := start
-	line := func(verb string) error {
+	line := func(verb string, steps ...any) error {
 		last = time.Now()
-		_, err := fmt.Fprintf(f, "%s %d\n", verb, last.UnixNano())
+		_, err := fmt.Fprintln(f, append([]any{verb, last.UnixNano()}, steps...)...)
 		return err
+	}
+	state, steps := path+".steps", 0
+	if os.Getenv(backends.CheckpointVariable) != "" {
+		signal.Notify(asked, syscall.SIGUSR1)
+		defer signal.Stop(asked)
+	}
+	if os.Getenv(backends.RestartedVariable) != "" {
+		if steps, err = readSteps(state); err != nil {
+			return err
+		}
+		if err := line("from", steps); err != nil {
+			return err
+		}
+		duration -= time.Duration(steps) * Step
 	}
 	w := &worker{}
 	if work {
@@ -64,7 +84,15 @@ func RunJob(path string, duration time.Duration, work bool) (err error) {
 		if late := now.Sub(next); late > Step { // it was stopped, or the machine is busy: missed lines are not written later
 			next = now
 		}
-		time.Sleep(time.Until(next))
+		select {
+		case <-asked:
+			if err := os.WriteFile(state, []byte(strconv.Itoa(steps)), 0o600); err != nil {
+				return err
+			}
+			return cmp.Or(line("saved", steps), errSaved)
+		case <-time.After(time.Until(next)):
+		}
+		steps++
 		verb := "at"
 		if continued(sigcont, last) {
 			verb = "on"
@@ -82,11 +110,25 @@ func RunJob(path string, duration time.Duration, work bool) (err error) {
 	return err
 }
 
+// errSaved says that the job has saved itself and is to run again.
+var errSaved = errors.New("saved")
+
+func readSteps(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(text))
+}
+
 // Main is RunJob as a program; it returns the exit status.
 func Main(path, duration string, work bool) int {
 	d, err := time.ParseDuration(duration)
 	if err == nil {
 		err = RunJob(path, d, work)
+	}
+	if errors.Is(err, errSaved) {
+		return backends.ExitSaved
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "job:", err)
