@@ -183,7 +183,7 @@ func HeavyOf(policy plan.Policy, able backends.ForEngine, hosts []backends.Host)
 // FilterPolicy returns the plan in force as the submit filter's policy. Groups without
 // a number in gids are not tested there.
 func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]int64) esub.Policy {
-	settings.CheckpointMax = policy.CheckpointMax
+	settings.CheckpointMax = policy.MaxSave()
 	snapshot := esub.Policy{Settings: settings}
 	index := map[string]int{}
 	for i, project := range policy.Projects {

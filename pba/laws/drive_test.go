@@ -49,6 +49,7 @@ const (
 	lawShare
 	lawStandby
 	lawKey
+	lawSaves
 	crash // in no document: nothing panics
 	laws
 )
@@ -82,6 +83,9 @@ const (
 	keptFree
 	keptByPreempting
 	tookKept
+	metSaved
+	metSaveFailed
+	metFinished
 	shares
 )
 
@@ -96,6 +100,7 @@ func (s share) String() string {
 		"let elements of an array with a limit hold room", "had a job that is not understood", "had a host go while a reclaim was open", "opened a reclaim while a host was away",
 		"renewed the hold of a job that can't be preempted",
 		"kept slots free", "preempted a job for a slot that is kept free", "had a standby job end for a job",
+		"had a victim save itself", "had a victim fail to save itself", "had a victim that only had to end",
 	}[s]
 }
 
@@ -131,6 +136,7 @@ type drive struct {
 	shook     time.Time               // when hosts came or went last
 	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle
 	queue     []backends.Job          // pending jobs in the queue's order after the last cycle
+	asked     map[runOf]bool          // to save themselves
 	story     *strings.Builder        // nil: none is written
 }
 
@@ -212,7 +218,7 @@ func (d *drive) schedule() {
 
 func (d *drive) submit(i int) {
 	j := &d.Jobs[i]
-	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay)}
+	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay), Save: seconds(j.SaveTakes), Every: seconds(j.Every)}
 	spec := j.spec()
 	d.held(&spec, d.world.Now())
 	d.heldFixed(&spec, j)
@@ -323,6 +329,7 @@ func (d *drive) once(c int) *plan.Plan {
 	}
 	if !d.special() {
 		d.judgeQueue(&r.Plan)
+		d.lawSaves(&r)
 	}
 	return &r.Plan
 }

@@ -72,6 +72,8 @@ type jobCase struct {
 	Odd   bool // a part of its request is not understood
 	Array int  // elements; 0: it is none
 	Limit int  // of its array: how many may run at a time; 0: any number
+
+	Saves, SaveTakes, Every int // it says that it saves itself within this, and so often; it takes SaveTakes, 0: it does not
 }
 
 type shrinkCase struct{ Cycle, Pool, Guarantee int }
@@ -122,6 +124,9 @@ func (f farm) String() string {
 			{"odd", j.Odd, ""},
 			{"array of", j.Array != 0, j.Array},
 			{"limit of the array", j.Limit != 0, j.Limit},
+			{"saves within", j.Saves != 0, j.Saves},
+			{"takes to save", j.Saves != 0, j.SaveTakes},
+			{"saves every", j.Every != 0, j.Every},
 		} {
 			if field.set {
 				fmt.Fprint(&b, ", ", field.name, " ", field.is)
@@ -194,6 +199,7 @@ func farms() *rapid.Generator[farm] {
 		f.drawEngine(t, d, cycles)
 		f.drawSets(t, d)
 		f.drawWhere(t, d)
+		f.drawSaves(t, d)
 		return f
 	})
 }
@@ -345,7 +351,7 @@ func (f *farm) drawEngine(t *rapid.T, d dice, cycles int) {
 func (f *farm) policy(at int) plan.Policy {
 	p := plan.Policy{
 		Cycle: cycle, PendingThreshold: seconds(f.Threshold), MinRuntime: seconds(f.MinRuntime),
-		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace),
+		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace), CheckpointMax: seconds(mostToSave),
 		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
 		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending},
@@ -422,8 +428,12 @@ func (j *jobCase) spec() backends.Spec {
 	if j.Project >= 0 {
 		s.Project = backends.JoinProject(projectName(j.Project), j.Step)
 	}
+	tag := backends.Tag{Checkpoint: j.checkpoint()}
 	if j.Suspend {
-		s.Description = backends.Tag{Preempt: backends.PreemptSuspend}.String()
+		tag.Preempt = backends.PreemptSuspend
+	}
+	if tag != (backends.Tag{}) {
+		s.Description = tag.String()
 	}
 	if j.Host >= 0 {
 		s.Hosts = []string{hostName(j.Host)}

@@ -582,6 +582,9 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 			want, band = []backends.Level{backends.LevelPBA}, 100
 		case m.Requeues > 0:
 			want = []backends.Level{backends.LevelVictim}
+			if m.GaveWay && level == backends.LevelVictim {
+				band = 200
+			}
 		}
 		if band == 0 && len(pools.pools(j)) > 0 {
 			want = append(want, backends.LevelNext)

@@ -77,6 +77,9 @@ func TestLawEverythingHeldIsReleased(t *testing.T) { obeyedOnOthers(t, lawReleas
 // Slots and memory of a host are never exceeded.
 func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyedOnOthers(t, lawCapacity) }
 
+// R33: a job that saves itself is asked to, once, and loses nothing if it does.
+func TestLawJobsThatSaveThemselvesLoseNothing(t *testing.T) { obeyed(t, lawSaves) }
+
 // R22: no more jobs are preempted than the caps of a cycle and of an hour allow.
 func TestLawCapsHold(t *testing.T) { obeyed(t, lawCaps) }
 
@@ -87,7 +90,7 @@ func TestLawNothingPanics(t *testing.T) { obeyedOnOthers(t, crash) }
 func TestLawsWerePutToTheTest(t *testing.T) {
 	checkShares(t, allFarms(), map[share]float64{
 		reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5,
-		metNeeds: 5, metSuits: 5, metAlone: 5, metForm: 5, metThrottle: 5, metOdd: 5, metOutage: 1, metAway: 5,
+		metNeeds: 5, metSuits: 5, metAlone: 5, metForm: 5, metThrottle: 5, metOdd: 5, metOutage: 1, metAway: 5, metSaved: 5, metSaveFailed: 2, metFinished: 1,
 	})
 }
 

@@ -101,6 +101,7 @@ func reduceJob(j jobCase) []jobCase {
 	add(j.Raised != 0, func(c *jobCase) { c.Raised, c.Claim = 0, 0 })
 	add(j.Claimed, func(c *jobCase) { c.Claimed, c.Claim = false, 0 })
 	add(j.Stopped != 0, func(c *jobCase) { c.Stopped = 0 })
+	add(j.Saves != 0 || j.Every != 0, func(c *jobCase) { c.Saves, c.SaveTakes, c.Every = 0, 0, 0 })
 	add(j.RunLimit != 0, func(c *jobCase) { c.RunLimit = 0 })
 	add(j.KillDelay != 0, func(c *jobCase) { c.KillDelay = 0 })
 	add(!j.OneHost, func(c *jobCase) { c.OneHost = true })

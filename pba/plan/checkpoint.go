@@ -7,6 +7,12 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
+// MaxSave is the most time that a job may ask for to save itself: checkpoint.max, and less if a
+// hold that begins with the preemption would end before the job is seen in the queue again.
+func (p *Policy) MaxSave() time.Duration {
+	return max(0, min(p.CheckpointMax, p.HoldLimit-2*p.Cycle)).Truncate(time.Second)
+}
+
 // savesHow returns how a job is asked to save itself before it is requeued (R33). The zero
 // Checkpoint: it is not asked. It does not say how, or chose to be suspended; the queue can't
 // ask in that way; it wants more time than the site allows; or it failed too often.
@@ -15,7 +21,7 @@ func (f *farm) savesHow(j *backends.Job, tag *backends.Tag) backends.Checkpoint 
 	switch {
 	case !c.OnDemand(), tag.Preempt == backends.PreemptSuspend,
 		c.Signal != "" && !able.SavesBySignal, c.Command != "" && !able.SavesByCommand,
-		c.Wait > f.policy.CheckpointMax, j.FailedSaves >= backends.MaxFailedSaves:
+		c.Wait > f.policy.MaxSave(), j.FailedSaves >= backends.MaxFailedSaves:
 		return backends.Checkpoint{}
 	}
 	c.Every = 0 // which is not asked for
@@ -35,8 +41,8 @@ func (f *farm) stake(j *job) string {
 		return "if it is preempted it is suspended, and loses nothing"
 	case j.saves.OnDemand():
 		return fmt.Sprintf("if it is preempted it has %v to save itself, and loses nothing if it does", j.saves.Wait)
-	case c.OnDemand() && c.Wait > f.policy.CheckpointMax:
-		return fmt.Sprintf("it is not asked to save itself, as it wants %v for that: the site allows %v (checkpoint.max)", c.Wait, f.policy.CheckpointMax)
+	case c.OnDemand() && c.Wait > f.policy.MaxSave():
+		return fmt.Sprintf("it is not asked to save itself, as it wants %v for that: the site allows %v (checkpoint.max)", c.Wait, f.policy.MaxSave())
 	case c.OnDemand() && j.FailedSaves >= backends.MaxFailedSaves:
 		return fmt.Sprintf("it is not asked to save itself any more: it did not %d times in a row, within the %v that it wanted", j.FailedSaves, c.Wait)
 	case c.OnDemand():
@@ -84,8 +90,11 @@ func (r *Reclaim) andSaving() string {
 // updateSave records whether a victim that was asked to save itself did so, once it has left
 // the run in which it was asked. The queue counts failures.
 func (f *farm) updateSave(r *Reclaim, victim *Victim, j *job) {
-	if victim.Fate != Taken || victim.Save == 0 || victim.Saved != "" || j == nil || j.leaving || j.Mark != r.Mark() {
+	if victim.Fate != Taken || victim.Save == 0 || victim.Saved != "" || j == nil || j.Mark != r.Mark() {
 		return
+	}
+	if (j.State == backends.Running || j.State == backends.Suspended) && j.Started.Equal(victim.Started) {
+		return // its owner may stop it meanwhile
 	}
 	if j.FailedSaves == 0 {
 		victim.Saved, j.mem.GaveWay = Saved, true

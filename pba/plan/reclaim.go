@@ -154,7 +154,7 @@ func (s *serving) repeatOpen() {
 func (s *serving) preemptVictim(j, b *job, r *Reclaim) {
 	act := Action{
 		Verb: Requeue, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: names(j.Hosts), Started: j.Started,
-		Until: s.now.Add(j.saves.Wait + s.policy.HoldLimit), Mark: r.Mark(), Grace: s.policy.GracePeriod,
+		Until: s.now.Add(s.policy.HoldLimit), Mark: r.Mark(), Grace: s.policy.GracePeriod,
 		Reason: fmt.Sprintf("%s; %s needs %s", s.whyLeastValued(j), b.ID, slotCount(b.Slots)),
 	}
 	done := "requeued"
