@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -580,11 +581,13 @@ func (d *driver) recordLack(acts []backends.Act) {
 
 // lacked returns the number of slots that a reclaim's beneficiary lacks. Free slots, and
 // those that victims of earlier reclaims are about to release, count first for the
-// beneficiaries of those reclaims.
+// beneficiaries of those reclaims; free ones that suffice for a job of a pool without a reclaim,
+// for that one.
 func (d *driver) lacked(r *plan.Reclaim) int {
 	lacked := 0
 	for _, p := range r.Hosts {
 		free := d.free(p.Host)
+		free -= d.assigned(free)
 		for i := range d.ledger.Memory.Reclaims {
 			earlier := &d.ledger.Memory.Reclaims[i]
 			if earlier.ID >= r.ID || !earlier.Phase.Open() {
@@ -603,6 +606,33 @@ func (d *driver) lacked(r *plan.Reclaim) int {
 		lacked += min(p.Slots, max(0, p.Slots-free))
 	}
 	return lacked
+}
+
+// assigned returns how many of the free slots of a farm of one host suffice for jobs of pools
+// that wait without a reclaim, as where a beneficiary reserves the host.
+func (d *driver) assigned(free int) int {
+	if len(d.Hosts) != 1 {
+		return 0
+	}
+	m := &d.ledger.Memory
+	waiting := map[backends.ID]int{}
+	for id, of := range m.Jobs {
+		if j := d.meter.jobs[id]; j != nil && j.state == backends.Pending && of.Pool != 0 && of.Kept == 0 {
+			waiting[id] = j.slots
+		}
+	}
+	for i := range m.Reclaims {
+		if m.Reclaims[i].Phase.Open() {
+			delete(waiting, m.Reclaims[i].Beneficiary)
+		}
+	}
+	used := 0
+	for _, id := range slices.SortedFunc(maps.Keys(waiting), backends.ID.Compare) {
+		if used+waiting[id] <= free {
+			used += waiting[id]
+		}
+	}
+	return used
 }
 
 func (d *driver) free(host string) int {
