@@ -34,6 +34,7 @@ type CompactJob struct {
 	BeginTime   int64         `json:"tb,omitempty"`
 	HeldUntil   int64         `json:"hu,omitempty"`
 	Requeues    int           `json:"rq,omitempty"`
+	Awaited     bool          `json:"aw,omitempty"`
 	FailedSaves int           `json:"fs,omitempty"`
 	Mark        string        `json:"mk,omitempty"`
 	DummyFor    ID            `json:"df,omitzero"`
@@ -63,7 +64,7 @@ func (j *Job) Compact() CompactJob {
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: nanoseconds(j.PinEnds), Keeps: j.Keeps,
 		Submitted: nanoseconds(j.Submitted), Started: nanoseconds(j.Started), Ended: nanoseconds(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
-		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
+		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
 		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: nanoseconds(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
@@ -77,7 +78,7 @@ func (j *CompactJob) Job() Job {
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: timeOf(j.PinEnds), Keeps: j.Keeps,
 		Submitted: timeOf(j.Submitted), Started: timeOf(j.Started), Ended: timeOf(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
-		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
+		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
 		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: timeOf(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,

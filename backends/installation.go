@@ -7,9 +7,9 @@ import (
 
 // Installation says which user will use a queue, and which parts of it.
 type Installation struct {
-	UID    int      // of the user who runs the engine
-	Queues []string // the managed ones; empty: all
-	Low    string   // the lowest one; "": none
+	UID    int           // of the user who runs the engine
+	Queues []string      // the managed ones; empty: all
+	Low    string        // the lowest one; "": none
 	Cycle  time.Duration // the engine's period
 	// FreeTimeout is how long a job may take to leave its slots when they are reclaimed.
 	FreeTimeout time.Duration

@@ -134,6 +134,7 @@ type Job struct {
 	BeginTime   time.Time     // its owner's; it does not start before
 	HeldUntil   time.Time     // the engine's hold: it does not start, or is not resumed, before
 	Requeues    int           // how often the queue requeued it, by any user's request
+	Awaited     bool          // other jobs wait for its end, for which the queue would take that of a run that saved itself: it is not asked to (R33)
 	FailedSaves int           // how many of its checkpoints on demand failed in a row (R33)
 	Mark        string        // the engine's mark from its last Requeue or Suspend (see Act)
 	DummyFor    ID            // of a dummy job: the job that it holds a slot for, of a standby job its own, or its array's; zero: it is none (see Dummy)

@@ -207,6 +207,7 @@ type listedJob struct {
 	least    int    // hosts that it must have, of a pending job
 	most     int    // hosts: a limit of its owner's, or what squeue reckons where there is none
 	state    string // in Slurm's short words
+	offers   bool   // its owner says that it saves itself after a signal
 	exited   int    // the status that its last run exited with; 128 and more: it did not
 	share    string // its OverSubscribe
 	account  string
@@ -373,6 +374,7 @@ func (j *listedJob) setTag(f []string, c *cluster) {
 		}
 	}
 	tag, text, _ := backends.ParseTag(comment)
+	j.offers = tag.Checkpoint.Signal != ""
 	if strings.HasPrefix(comment, backends.TagPrefix) {
 		j.Tag, _, _ = strings.Cut(comment, " ")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,37 +46,66 @@ func (c *Client) askToSave(ctx context.Context, p *snapshot, b batch, acts []bac
 	return asked
 }
 
-// withoutDependents returns the jobs whose end no other job of their users waits for. Slurm
-// takes the end of a run with another status than 0 for the job's, whatever becomes of it: a
-// job that waits for the end starts, one that waits for success never does (22.05). Not
-// where Slurm itself requeues a job that exits with ExitSaved.
+// dependents are the users and numbers, or names, of jobs whose end others of their users wait
+// for. Slurm takes the end of a run with another status than 0 for the job's, whatever becomes
+// of it: a job that waits for the end starts, one that waits for success never does (22.05).
+type dependents map[[2]string]bool
+
+func (d dependents) await(j *listedJob) bool {
+	return d[[2]string{j.User, strconv.FormatInt(j.ID.Job, 10)}] || d[[2]string{j.User, "=" + j.Name}]
+}
+
+func (c *Client) readDependents(ctx context.Context) (dependents, error) {
+	nonce := newNonce()
+	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--states=PENDING", "-O", format([]string{"UserName", "Name", "Dependency"}, nonce))
+	if err != nil {
+		return nil, err
+	}
+	lines, err := rows(out, nonce, 3)
+	if err != nil {
+		return nil, fmt.Errorf("squeue: %w", err)
+	}
+	all := dependents{}
+	for _, f := range lines {
+		numbers, named := parseDependency(f[2])
+		for _, n := range numbers {
+			all[[2]string{f[0], n}] = true
+		}
+		if named {
+			all[[2]string{f[0], "=" + f[1]}] = true
+		}
+	}
+	return all, nil
+}
+
+// markAwaited sets Awaited of the jobs of a snapshot of all. Where Slurm itself requeues a job
+// that exits with ExitSaved, none is.
+func (c *Client) markAwaited(ctx context.Context, p *snapshot) error {
+	waits := func(j *listedJob) bool { return j.Wait == backends.WaitDependency }
+	if p.requeuesSaved || !slices.ContainsFunc(p.jobs, waits) || !slices.ContainsFunc(p.jobs, (*listedJob).canBeAsked) {
+		return nil
+	}
+	d, err := c.readDependents(ctx)
+	for _, j := range p.jobs {
+		j.Awaited = j.canBeAsked() && d.await(j)
+	}
+	return err
+}
+
+// canBeAsked reports whether a job runs that its owner says can be asked to save itself.
+func (j *listedJob) canBeAsked() bool { return j.State == backends.Running && j.offers }
+
+// withoutDependents returns the jobs that are not awaited.
 func (c *Client) withoutDependents(ctx context.Context, p *snapshot, b batch) batch {
 	if len(b) == 0 || p.requeuesSaved {
 		return b
 	}
-	nonce := newNonce()
-	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--states=PENDING", "-O", format([]string{"UserName", "Name", "Dependency"}, nonce))
+	d, err := c.readDependents(ctx)
 	if err != nil {
 		b.Fail(err)
 		return nil
 	}
-	lines, err := rows(out, nonce, 3)
-	if err != nil {
-		b.Fail(fmt.Errorf("squeue: %w", err))
-		return nil
-	}
-	awaited := map[string]bool{}
-	for _, f := range lines {
-		numbers, named := parseDependency(f[2])
-		for _, n := range numbers {
-			awaited[f[0]+" "+n] = true
-		}
-		awaited[f[0]+"\n"+f[1]] = awaited[f[0]+"\n"+f[1]] || named
-	}
-	return b.Where(func(it *item) bool {
-		j := it.Job
-		return !awaited[j.User+" "+strconv.FormatInt(j.ID.Job, 10)] && !awaited[j.User+"\n"+j.Name]
-	})
+	return b.Where(func(it *item) bool { return !d.await(it.Job) })
 }
 
 // parseDependency reads the numbers of the jobs whose ends a dependency waits for, as squeue

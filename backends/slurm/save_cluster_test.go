@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,6 +53,9 @@ func TestSavers(t *testing.T) {
 		f.submit(name, x)
 	}
 	after := f.sbatch("--dependency=afterok:"+strconv.FormatInt(f.ids["is-awaited"].Job, 10), "--output=/dev/null", "--wrap=true")
+	if farm, err := f.engine.Snapshot(t.Context(), time.Time{}); err != nil || slices.ContainsFunc(farm.Jobs, func(j backends.Job) bool { return j.Awaited }) {
+		t.Errorf("jobs that do not offer to save themselves: %v", err)
+	}
 	for name, x := range savers {
 		f.await(name+" to begin", func() bool { return len(f.lines(name, "runs")) == 1 })
 		j := f.job(f.ids[name])
@@ -94,6 +98,8 @@ func TestSavers(t *testing.T) {
 	if saved := f.lines("has-steps", "state"); len(saved) != 1 {
 		t.Errorf("its step wrote %q", saved)
 	}
+	f.isAwaited("is-awaited", true)
+	f.isAwaited("counts", false)
 	if saved := f.lines("is-awaited", "state"); len(saved) != 0 || f.job(after).Reason != "Dependency" {
 		t.Errorf("it wrote %q, though Slurm takes its end for the job's; what waits for it: %+v", saved, f.job(after))
 	}
@@ -118,6 +124,7 @@ func TestSaverThatSlurmRequeues(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.over("saves", x)
+	f.isAwaited("saves", false)
 	if saved := f.lines("saves", "state"); len(saved) != 1 || f.job(after).Reason != "Dependency" {
 		t.Errorf("it wrote %q; what waits for it: %+v", saved, f.job(after))
 	}
@@ -153,6 +160,24 @@ func TestSaverWhoseRecordIsLost(t *testing.T) {
 	f.over("saves", x)
 	if saved := f.lines("saves", "state"); len(saved) != 1 {
 		t.Errorf("it wrote %q", saved)
+	}
+}
+
+// isAwaited checks what a snapshot of all jobs says of one, whose owner says that it saves
+// itself.
+func (f *saverFarm) isAwaited(name string, want bool) {
+	f.Helper()
+	if _, err := f.Cluster.Run(f.Context(), "scontrol", "update", "JobId="+strconv.FormatInt(f.ids[name].Job, 10), "Comment="+backends.TagPrefix+"checkpoint=SIGUSR1%3A30s;"); err != nil {
+		f.Fatal(err)
+	}
+	farm, err := f.engine.Snapshot(f.Context(), time.Time{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range farm.Jobs {
+		if j := &farm.Jobs[i]; j.ID == f.ids[name] && j.Awaited != want {
+			f.Errorf("job %v of %s is awaited: %v, want %v", j.ID, name, j.Awaited, want)
+		}
 	}
 }
 

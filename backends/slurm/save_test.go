@@ -154,6 +154,26 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// Only a user's own jobs make a job one that is not asked.
+func TestAwaited(t *testing.T) {
+	d := dependents{{"alice", "12"}: true, {"alice", "=night"}: true}
+	for name, test := range map[string]struct {
+		user, name string
+		id         int64
+		want       bool
+	}{
+		"by its number":  {"alice", "x", 12, true},
+		"by its name":    {"alice", "night", 13, true},
+		"another job":    {"alice", "x", 13, false},
+		"another user's": {"bob", "night", 12, false},
+		"a strange name": {"alice", "=night", 13, false},
+	} {
+		if got := d.await(&listedJob{Job: backends.Job{ID: backends.ID{Job: test.id, Index: 3}, User: test.user, Name: test.name}}); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // The script of a job asks for its record only in a run after a requeue.
 func TestRestartedIsAskedFor(t *testing.T) {
 	dir := t.TempDir()

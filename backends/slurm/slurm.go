@@ -205,6 +205,9 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 	if err = c.addDetails(ctx, &p); err == nil {
 		err = c.addPlaces(ctx, &p, ids == nil)
 	}
+	if err == nil && ids == nil {
+		err = c.markAwaited(ctx, &p)
+	}
 	if err == nil && ids == nil && p.enforced { // what runs of some jobs alone is not all that counts
 		c.readAccounting(ctx).limitJobs(p.jobs)
 	}

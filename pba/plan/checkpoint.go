@@ -15,13 +15,14 @@ func (p *Policy) MaxSave() time.Duration {
 
 // savesHow returns how a job is asked to save itself before it is requeued (R33). The zero
 // Checkpoint: it is not asked. It does not say how, or chose to be suspended; the queue can't
-// ask in that way; it wants more time than the site allows; or it failed too often.
+// ask in that way; it wants more time than the site allows; it failed too often; or others
+// wait for its end.
 func (f *farm) savesHow(j *backends.Job, tag *backends.Tag) backends.Checkpoint {
 	c, able := tag.Checkpoint, &f.state.Abilities
 	switch {
 	case !c.OnDemand(), tag.Preempt == backends.PreemptSuspend,
 		c.Signal != "" && !able.SavesBySignal, c.Command != "" && !able.SavesByCommand,
-		c.Wait > f.policy.MaxSave(), j.FailedSaves >= backends.MaxFailedSaves:
+		c.Wait > f.policy.MaxSave(), j.FailedSaves >= backends.MaxFailedSaves, j.Awaited:
 		return backends.Checkpoint{}
 	}
 	c.Every = 0 // which is not asked for
@@ -41,6 +42,8 @@ func (f *farm) stake(j *job) string {
 		return "if it is preempted it is suspended, and loses nothing"
 	case j.saves.OnDemand():
 		return fmt.Sprintf("if it is preempted it has %v to save itself, and loses nothing if it does", j.saves.Wait)
+	case c.OnDemand() && j.Awaited:
+		return "it is not asked to save itself, as other jobs wait for its end: the queue would take that of its run for it"
 	case c.OnDemand() && c.Wait > f.policy.MaxSave():
 		return fmt.Sprintf("it is not asked to save itself, as it wants %v for that: the site allows %v (checkpoint.max)", c.Wait, f.policy.MaxSave())
 	case c.OnDemand() && j.FailedSaves >= backends.MaxFailedSaves:

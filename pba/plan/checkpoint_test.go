@@ -54,6 +54,7 @@ func TestVictimIsAskedToSaveItself(t *testing.T) { // R33
 		"not: no commands":           {checkpoint: "command:90s:/save", change: func(s *scene) { s.state.Abilities.SavesByCommand = false }},
 		"not: beyond the site's max": {checkpoint: "SIGUSR1:121s"},
 		"once more after a failure":  {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Farm.Jobs[0].FailedSaves = 1 }, asked: true},
+		"not: others wait for it":    {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Farm.Jobs[0].Awaited = true }},
 		"not: it failed twice":       {checkpoint: "SIGUSR1:90s", change: func(s *scene) { s.state.Farm.Jobs[0].FailedSaves = 2 }},
 	} {
 		s, _, _ := newSavingScene(t, c.checkpoint)
