@@ -57,6 +57,10 @@ type ForEngine struct {
 	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors
 	// Reserve keeps hosts for jobs. nil: the queue's own scheduler does, or nothing does.
 	Reserve func(ctx context.Context, reservations []Reservation) Errors
+	// Guarantee replaces what the queue knows of guarantees (Snapshot.Guaranteed). Where it
+	// keeps slots for jobs that wait too long, one below LevelPBA has none of these kept
+	// (R37). nil: the queue keeps none, or its scheduler can't be given such a number.
+	Guarantee func(ctx context.Context, all []Guaranteed) error
 	// Move puts pending jobs into another queue. nil: they stay where the filter sent them.
 	Move func(ctx context.Context, ids []ID, queue string) Errors
 	// Start starts a pending job in these slots, full or not as the queue counts them.

@@ -187,6 +187,14 @@ type Reservation struct {
 	Until time.Time
 }
 
+// Guaranteed is how many slots of some hosts are guaranteed to projects, which may take them
+// at any time.
+type Guaranteed struct {
+	Slots int
+	Hosts []string  `json:",omitempty"` // empty: any
+	Until time.Time // it no longer counts then
+}
+
 // Dummy is a dummy job: a job of the engine's own that holds one slot of a host and
 // does nothing, so that the memory that goes with the slot is left to another job. With a
 // Project it is a standby job: it keeps the slot for the project's next jobs, and is for no job.

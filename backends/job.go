@@ -271,6 +271,8 @@ type Snapshot struct {
 	// pin or hold of the engine. A queue leaves out none; the simulator does.
 	Unlisted []Unlisted
 
+	Guaranteed []Guaranteed // from ForEngine.Guarantee, those that still count
+
 	Preempting []string // queues where the queuing system itself preempts running jobs for others
 }
 

@@ -28,6 +28,7 @@ const (
 	OpPin       Op = "pin"
 	OpHoldUntil Op = "hold_until"
 	OpReserve   Op = "reserve"
+	OpGuarantee Op = "guarantee"
 	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
 	OpMove      Op = "move"
 	OpSnapshot  Op = "farm"
@@ -54,6 +55,7 @@ type Request struct {
 	Pins         []backends.Pin            `json:"pins,omitempty"`
 	Holds        []backends.HoldUntil      `json:"holds,omitempty"`
 	Reservations []backends.Reservation    `json:"reservations,omitempty"`
+	Guaranteed   []backends.Guaranteed     `json:"guaranteed,omitempty"`
 	Dummies      []backends.Dummy          `json:"dummies,omitempty"`
 	Queue        string                    `json:"queue,omitempty"`
 	EndedSince   time.Time                 `json:"ended_since,omitzero"`
@@ -180,6 +182,8 @@ type Submission struct {
 type SnapshotHead struct {
 	At    int64           `json:"at"`
 	Hosts []backends.Host `json:"hosts"`
+
+	Guaranteed []backends.Guaranteed `json:"guaranteed,omitempty"`
 }
 
 // Compacted is the result of a compaction, in bytes of files.

@@ -381,7 +381,7 @@ func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now fu
 	var stopped error
 	if acts {
 		a := applier{e: e, ctx: ctx, cycle: id, plan: &r.Plan, farm: r.State.Farm, names: r.names, queueTime: queueTime}
-		stopped = a.run()
+		stopped = firstOf(e.sendGuaranteed(ctx, r), a.run())
 		r.Outcomes = a.outcomes
 		if stopped != nil {
 			r.Note = stopped.Error()
@@ -394,6 +394,20 @@ func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now fu
 		return firstOf(stopped, err)
 	}
 	return stopped
+}
+
+// sendGuaranteed sends the queue what is guaranteed, if that changed (R37). Nothing but its
+// own reservations depends on it: where that fails the next cycle tries again.
+func (e *Engine) sendGuaranteed(ctx context.Context, r *Result) error {
+	if !r.Plan.SendGuaranteed {
+		return nil
+	}
+	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), actTimeout)
+	defer cancel()
+	if err := e.Backend.Abilities().Guarantee(timed, r.Plan.Guaranteed); err != nil && !errors.Is(err, backends.ErrUnable) { // an older one
+		return unreachable(ctx, fmt.Errorf("send the queue what is guaranteed: %w", err))
+	}
+	return nil
 }
 
 func latest(a, b time.Time) time.Time {

@@ -18,7 +18,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, PinShares: true, PinEnds: true, SavesBySignal: true, SavesByCommand: true,
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
-			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies, Standbys: true,
+			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Guarantee: c.guarantee, Move: c.move, Place: c.submitDummies, Standbys: true,
 		},
 		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{
@@ -35,7 +35,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpSnapshot, EndedSince: endedSince}, func(r *miniq.Response) error {
 		if r.Snapshot != nil {
 			sets = nil
-			snapshot = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts}
+			snapshot = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts, Guaranteed: r.Snapshot.Guaranteed}
 		}
 		if snapshot == nil {
 			return errors.New("miniqd's answer lacks its first part")
@@ -200,6 +200,10 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 
 func (c *Client) reserve(ctx context.Context, reservations []backends.Reservation) backends.Errors {
 	return c.batch(ctx, len(reservations), &miniq.Request{Op: miniq.OpReserve, Reservations: reservations})
+}
+
+func (c *Client) guarantee(ctx context.Context, all []backends.Guaranteed) error {
+	return c.batch(ctx, 1, &miniq.Request{Op: miniq.OpGuarantee, Guaranteed: all}).First()
 }
 
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {

@@ -127,6 +127,8 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 		return manager.HoldUntil{By: by, Holds: req.Holds}, nil
 	case miniq.OpReserve:
 		return manager.Reserve{By: by, Reservations: req.Reservations}, nil
+	case miniq.OpGuarantee:
+		return manager.Guarantee{By: by, Guaranteed: req.Guaranteed}, nil
 	case miniq.OpMove:
 		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
 	case miniq.OpModify:

@@ -141,7 +141,7 @@ func (d *daemon) listQueue(c *connection, req *miniq.Request) error {
 	defer d.releaseSnapshot(p, v)
 	all := p.queue
 	from := sort.Search(len(all.Ended), func(i int) bool { return !all.Ended[i].Ended.Before(v.since) })
-	resp := miniq.Response{Snapshot: &miniq.SnapshotHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
+	resp := miniq.Response{Snapshot: &miniq.SnapshotHead{At: unixtime.Of(all.At), Hosts: all.Hosts, Guaranteed: all.Guaranteed}, Changes: p.changes}
 	jobs, ended := all.Jobs, all.Ended[from:]
 	var sets miniq.SetList
 	for {

@@ -170,6 +170,13 @@ type Reserve struct {
 	Reservations []backends.Reservation
 }
 
+// Guarantee replaces what is guaranteed; an admin's. Hosts that are not known count for
+// nothing.
+type Guarantee struct {
+	By         By
+	Guaranteed []backends.Guaranteed
+}
+
 // Move puts pending jobs into another queue; they keep their value and get that
 // queue's level. Only an admin moves them up.
 type Move struct {
@@ -290,6 +297,7 @@ func (SetPriority) event() string { return "rank" }
 func (Pin) event() string         { return "pin" }
 func (HoldUntil) event() string   { return "hold_until" }
 func (Reserve) event() string     { return "reserve" }
+func (Guarantee) event() string   { return "guarantee" }
 func (Move) event() string        { return "move" }
 func (Modify) event() string      { return "modify" }
 func (NodeUp) event() string      { return "node_up" }
@@ -319,6 +327,7 @@ func events() []Event {
 		Pin{},
 		HoldUntil{},
 		Reserve{},
+		Guarantee{},
 		Move{},
 		Modify{},
 		NodeUp{},

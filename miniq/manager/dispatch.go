@@ -18,6 +18,8 @@ type round struct {
 	rights   []right           // best rank first
 	whole    bool              // all shapes are tried
 	reserved bool              // the reservation of reserve_after is made, or kept
+	spare    *spares           // see spares
+	tries    int               // jobs for which no slots were found that could be kept for them
 }
 
 // entry is a shape and the rank of its first job.

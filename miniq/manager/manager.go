@@ -49,6 +49,7 @@ type Manager struct {
 	resuming   []*job                 // suspended ones that shall go on
 	reservers  []*job                 // that have the engine's reservation
 	overdueJob *overdueReservation    // the reservation of reserve_after
+	guaranteed []guarantee            // those that have not run out
 	waiters    map[int64][]*condition // by number of the job that they depend on
 
 	freezing     *Frozen // nil: none that is not whole
@@ -151,6 +152,8 @@ func (m *Manager) apply(e Event) Result {
 		return m.holdUntil(e)
 	case Reserve:
 		return m.reserve(e)
+	case Guarantee:
+		return oneError(m.guarantee(e))
 	case Move:
 		return m.move(e)
 	case Modify:

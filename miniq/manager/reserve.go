@@ -24,19 +24,43 @@ func (k *overdueReservation) hosts() []string {
 	return names
 }
 
-// reserveForOverdue gives the one reservation to a job that did not fit. The same job
+// reserveForOverdue (R37) gives the one reservation to a job that did not fit. The same job
 // keeps the same hosts as long as they could hold it.
 func (r *round) reserveForOverdue(e entry) {
-	r.reserved = true
-	if r.overdueJob == nil || r.overdueJob.job != e.job || !r.stillGood(e.shape) {
+	if r.overdueJob == nil || r.overdueJob.job != e.job || !r.stillGood(e) {
+		placed := r.search(e)
+		if placed == nil {
+			if r.overdueJob != nil && r.overdueJob.job == e.job {
+				r.overdueJob, r.retry = nil, r.retry || !r.whole
+			}
+			return
+		}
 		r.retry = r.retry || r.overdueJob != nil && !r.whole // what was kept until now is free for all
-		r.overdueJob = &overdueReservation{e.job, r.firstFree(e.shape)}
+		r.overdueJob = &overdueReservation{e.job, placed}
 	}
+	r.reserved = true
 	r.deductReservation()
 }
 
-func (r *round) stillGood(s *shape) bool {
-	allowed := []*host{}
+// search returns the slots that can be kept for a job; nil: none can. In one round no more are
+// searched for in vain than for a few jobs.
+func (r *round) search(e entry) []backends.Placement {
+	const tries = 8
+	if r.tries >= tries || e.priority.Level() < backends.LevelPBA && e.shape.key.slots > r.spares().all {
+		return nil
+	}
+	placed := r.firstFree(e)
+	if placed == nil {
+		r.tries++
+	}
+	return placed
+}
+
+func (r *round) stillGood(e entry) bool {
+	if !r.fitsBeside(e, r.overdueJob.placed) {
+		return false
+	}
+	s, allowed := e.shape, []*host{}
 	for _, p := range r.overdueJob.placed {
 		h := r.byName[p.Host]
 		if h == nil || h.down || h.closed {
@@ -66,16 +90,16 @@ func (r *round) deductReservation() {
 }
 
 // firstFree finds the slots that a shape will have first if every run takes its
-// limit; without such, those of the hosts with most free now.
-func (r *round) firstFree(s *shape) []backends.Placement {
+// limit; without such, those of the hosts with most free now. nil: none can be kept for it.
+func (r *round) firstFree(e entry) []backends.Placement {
 	rooms := cloneRooms(r.rooms)
 	for _, run := range r.endingRuns() {
 		r.addFreed(rooms, run)
-		if placed := r.fitAmong(s, rooms, run); placed != nil {
+		if placed := r.fitAmong(e.shape, rooms, run); placed != nil && r.fitsBeside(e, placed) {
 			return placed
 		}
 	}
-	return r.mostFree(s)
+	return r.mostFree(e)
 }
 
 // endingRuns are those that have a limit, the one that ends first before the others.
@@ -126,8 +150,8 @@ func (r *round) fitAmong(s *shape, rooms []room, run *job) []backends.Placement 
 }
 
 // mostFree takes the hosts with most free slots now that could hold the shape.
-func (r *round) mostFree(s *shape) []backends.Placement {
-	allowed := s.allowed
+func (r *round) mostFree(e entry) []backends.Placement {
+	s, allowed := e.shape, e.shape.allowed
 	if allowed == nil {
 		allowed = r.hosts
 	}
@@ -143,8 +167,8 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 		return cmp.Or(cmp.Compare(r.rooms[b.index].slots, r.rooms[a.index].slots), cmp.Compare(a.name, b.name))
 	})
 	for _, h := range hosts {
-		if offers(h) >= s.key.slots {
-			return []backends.Placement{{Host: h.name, Slots: s.key.slots}}
+		if whole := []backends.Placement{{Host: h.name, Slots: s.key.slots}}; offers(h) >= s.key.slots && r.fitsBeside(e, whole) {
+			return whole
 		}
 	}
 	if s.key.oneHost {
@@ -157,6 +181,9 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 			placed = append(placed, backends.Placement{Host: h.name, Slots: n})
 			need -= n
 		}
+	}
+	if !r.fitsBeside(e, placed) {
+		return nil
 	}
 	return placed
 }

@@ -29,7 +29,10 @@ type savedState struct {
 	Names   []savedName
 	Kept    *savedKept `json:",omitempty"`
 	Wake    time.Time
-	Keys    []savedKey `json:",omitempty"` // oldest first
+
+	Guaranteed []backends.Guaranteed `json:",omitempty"`
+
+	Keys []savedKey `json:",omitempty"` // oldest first
 }
 
 type savedHost struct {
@@ -124,6 +127,7 @@ func Restore(state []byte) (*Manager, error) {
 		m.hosts[i].units.set(h.Has, h.Features)
 		m.byName[h.Name] = m.hosts[i]
 	}
+	m.setGuaranteed(s.Guaranteed)
 	if err := m.restoreJobs(&s); err != nil {
 		return nil, fmt.Errorf("state of the queue: %w", err)
 	}

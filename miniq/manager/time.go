@@ -19,6 +19,7 @@ func (m *Manager) advance(now time.Time) {
 	for j := m.due.Top(); j != nil && !j.due.After(m.now); j = m.due.Top() {
 		m.expire(j)
 	}
+	m.dropGuarantees()
 	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
 		if !at.IsZero() && !at.After(m.now) {
 			m.retry = true
@@ -63,6 +64,9 @@ func (m *Manager) readClock(e ClockRead) {
 		if j.state == backends.Running {
 			j.ranBefore -= by
 		}
+	}
+	for i := range m.guaranteed {
+		move(&m.guaranteed[i].Until)
 	}
 	for j := m.ended.first; j != nil; j = j.next {
 		if j.ended.After(m.now) {
@@ -150,7 +154,7 @@ func (m *Manager) setWake() {
 	if j := m.due.Top(); j != nil {
 		next = j.due
 	}
-	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
+	for _, at := range []time.Time{m.overdueNext, m.tickNext, m.nextGuaranteeEnd()} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

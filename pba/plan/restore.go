@@ -48,6 +48,7 @@ func Restore(state State, now time.Time) Plan {
 	}
 	// A dummy job may fail to end: the next plan looks for it.
 	p.Memory.Dummies = dummy.Memory{Placed: state.Memory.Dummies.Placed || len(dummies) > 0}
+	p.SendGuaranteed = state.Abilities.Guarantee != nil && len(state.Farm.Guaranteed) > 0
 	for id, m := range p.Memory.Jobs {
 		p.Memory.Jobs[id] = JobMemory{Requeues: m.Requeues, Lost: m.Lost, GaveWay: m.GaveWay, History: m.History}
 	}

@@ -298,6 +298,9 @@ type Plan struct {
 	Beyond   []Beyond    // by project, user and step
 	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy    []HeavyStatus
+
+	SendGuaranteed bool                  // the queue is to be sent Guaranteed
+	Guaranteed     []backends.Guaranteed // see backends.ForEngine.Guarantee
 }
 
 // HeavyStatus is the status of a heavy job that has dummies or waits for some. A

@@ -136,6 +136,9 @@ func (c *Client) Abilities() backends.Abilities {
 		Reserve: func(ctx context.Context, reservations []backends.Reservation) backends.Errors {
 			return c.batch(ctx, len(reservations), manager.Reserve{By: c.by, Reservations: reservations})
 		},
+		Guarantee: func(ctx context.Context, all []backends.Guaranteed) error {
+			return c.batch(ctx, 1, manager.Guarantee{By: c.by, Guaranteed: all}).First()
+		},
 		Move: func(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
 			return c.batch(ctx, len(ids), manager.Move{By: c.by, IDs: ids, Queue: queue})
 		},

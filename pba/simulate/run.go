@@ -324,6 +324,9 @@ func (d *driver) cycle(at time.Time) error {
 		d.requestCycle(change)
 	}
 	r, err := d.engine.Cycle(d.ctx, d.world.Now)
+	if renew := plan.RenewGuaranteed(d.world.Guaranteed(), at); err == nil && !renew.IsZero() && len(d.meter.jobs) > 0 {
+		d.requestCycle(renew)
+	}
 	if err == nil {
 		err = r.Failed()
 	}

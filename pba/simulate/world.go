@@ -115,6 +115,13 @@ func (w *World) Now() time.Time {
 	return w.now
 }
 
+// Guaranteed returns what the queue counts as guaranteed.
+func (w *World) Guaranteed() []backends.Guaranteed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.manager.Guaranteed()
+}
+
 // Step applies an event to the manager, now, and carries out its effects.
 func (w *World) Step(e manager.Event) manager.Result {
 	w.mu.Lock()
