@@ -3,6 +3,7 @@ package manager
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/heap"
@@ -12,14 +13,17 @@ import (
 // a right to, so that rooms is always what is left for the next rank.
 type round struct {
 	*Manager
-	rooms    []room
-	total    int               // free slots that no job has a right to yet
-	heads    *heap.Heap[entry] // best rank first
-	rights   []right           // best rank first
-	whole    bool              // all shapes are tried
-	reserved bool              // the reservation of reserve_after is made, or kept
-	spare    *spares           // see spares
-	tries    int               // jobs for which no slots were found that could be kept for them
+	rooms     []room
+	total     int               // free slots that no job has a right to yet
+	heads     *heap.Heap[entry] // best rank first
+	rights    []right           // best rank first
+	whole     bool              // all shapes are tried
+	reserved  bool              // the reservation of reserve_after is made, or kept
+	late      []room            // what of rooms is left for jobs that will still run when the reservation's job needs its slots; nil: as rooms
+	lateTotal int               // free slots of late
+	lateAt    time.Time         // when that job needs them
+	spare     *spares           // see spares
+	tries     int               // jobs for which no slots were found that could be kept for them
 }
 
 // entry is a shape and the rank of its first job.
@@ -120,7 +124,11 @@ func (r *round) walk() {
 // try starts the best head, or passes its shape over.
 func (r *round) try() {
 	e := r.heads.Pop()
-	placed := r.fit(e.shape, r.rooms)
+	var placed []backends.Placement
+	rooms, total := r.roomsFor(e.job)
+	if total > 0 {
+		placed = r.fit(e.shape, rooms)
+	}
 	if placed == nil {
 		if !r.reserved && r.overdue(e.shape) {
 			r.reserveForOverdue(e)
@@ -128,33 +136,47 @@ func (r *round) try() {
 		return
 	}
 	s := e.shape
+	lasts := r.lasts(e.job)
 	r.start(e.job, placed)
 	for _, p := range placed {
-		r.deduct(p, &s.key, s.needs)
+		r.deduct(p, &s.key, s.needs, lasts)
 	}
 	if s.oldest != nil {
 		r.pushHead(s)
 	}
 }
 
-// deduct subtracts slots, their memory and resources from what is left in the round.
-func (r *round) deduct(p backends.Placement, k *shapeKey, needs []backends.Amount) {
+// deduct subtracts slots, their memory and resources from what is left in the round; with
+// lasts also from what is left for jobs that run for longer.
+func (r *round) deduct(p backends.Placement, k *shapeKey, needs []backends.Amount, lasts bool) {
 	h := r.byName[p.Host]
 	if h == nil {
 		return
 	}
-	room := &r.rooms[h.index]
-	n := min(room.slots, p.Slots)
+	r.total -= r.rooms[h.index].take(p.Slots, k, needs)
+	if r.late == nil {
+		return
+	}
+	late := &r.late[h.index]
+	if lasts {
+		r.lateTotal -= late.take(p.Slots, k, needs)
+	}
+	r.lateTotal -= late.limit(&r.rooms[h.index])
+}
+
+// take subtracts slots, their memory and resources, and returns how many slots that were.
+func (room *room) take(slots int, k *shapeKey, needs []backends.Amount) int {
+	n := min(room.slots, slots)
 	if k.exclusive {
 		n = room.slots
 	}
 	room.slots -= n
-	r.total -= n
 	room.whole = false
 	if k.perSlot > 0 && room.memory != math.MaxInt64 {
-		room.memory = max(0, room.memory-k.perSlot*int64(p.Slots))
+		room.memory = max(0, room.memory-k.perSlot*int64(slots))
 	}
 	room.add(room.free, needs, -1)
+	return n
 }
 
 // addClaims adds a right for each suspended job that is to go on: at its own rank from
@@ -185,13 +207,13 @@ func (r *round) resumeOrDeduct(j *job) {
 	fits := true
 	for _, p := range j.hosts {
 		h := r.byName[p.Host]
-		room := &r.rooms[h.index]
+		room := &r.lasting()[h.index]
 		if h.down || room.slots < p.Slots || j.work.spec.Exclusive && !room.whole {
 			fits = false
 		}
 	}
 	for _, p := range j.hosts {
-		r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil) // its memory and resources are its own already
+		r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil, true) // its memory and resources are its own already
 	}
 	if fits {
 		r.resumeRun(j)
@@ -225,6 +247,9 @@ func (r *round) deductHosts(j *job) {
 		room := &r.rooms[h.index]
 		r.total -= room.slots
 		room.slots, room.whole = 0, false
+		if r.late != nil {
+			r.lateTotal -= r.late[h.index].limit(room)
+		}
 	}
 }
 

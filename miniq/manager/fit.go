@@ -200,6 +200,7 @@ func (m *Manager) occupy(j *job) {
 			h.exclusive++
 		}
 	}
+	m.addEarly(j)
 }
 
 // vacate is the inverse of occupy.
@@ -213,6 +214,7 @@ func (m *Manager) vacate(j *job) {
 			h.exclusive--
 		}
 	}
+	m.dropEarly(j)
 	m.retry = true
 }
 

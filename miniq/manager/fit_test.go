@@ -75,24 +75,101 @@ func TestReserveAfter(t *testing.T) {
 	b.after(10 * time.Minute)
 
 	// n2 ends first: of its four slots one is beyond the need.
-	one := narrow()
-	two := narrow()
-	three := narrow()
-	if b.job(one).Hosts[0].Host != "n1" || b.job(two).State != backends.Pending {
-		t.Fatalf("%v %v", b.job(one), b.job(two))
+	one, two, three := narrow(), narrow(), narrow()
+	if b.job(one).Hosts[0].Host != "n1" || b.job(two).Hosts[0].Host != "n2" {
+		t.Fatalf("%v %v", b.job(one).Hosts, b.job(two).Hosts)
 	}
-	b.waits(three, backends.WaitResources)
+	b.ends(two, 0)
+	b.starts(three)
 	high := b.submit(backends.Spec{Slots: 1, Priority: 30})
+	b.ends(one, 0)
 	b.starts(high) // it ranks above
-	b.ends(high, 0)
-	b.starts()
+	four := narrow()
 	b.ends(short, 0)
-	b.starts(wide, two)
+	b.starts(wide)
 	if b.job(wide).Hosts[0].Host != "n2" {
 		t.Errorf("%v", b.job(wide).Hosts)
 	}
 	b.ends(long, 0)
-	b.starts(three)
+	b.starts(four)
+}
+
+// TestBackfill (R37): what is kept goes to jobs that end before it is needed; what is beside it
+// then goes to any.
+func TestBackfill(t *testing.T) {
+	cfg := Config{ReserveAfter: time.Minute}
+	limited := func(slots int, limit time.Duration) backends.Spec {
+		return backends.Spec{Slots: slots, RunLimit: limit}
+	}
+	for _, c := range []struct {
+		name    string
+		wide    backends.Spec
+		job     backends.Spec // comes when slots have been kept for wide for 9 minutes, 50 minutes before it needs them
+		starts  bool
+		changes func(b *bench)
+	}{
+		{"ends in time", limited(8, 0), limited(2, 50*time.Minute), true, nil},
+		{"ends a second late", limited(8, 0), limited(2, 50*time.Minute+time.Second), false, nil},
+		{"no run limit", limited(8, 0), limited(1, 0), false, nil},
+		{"one slot is beside", limited(7, 0), limited(1, 0), true, nil},
+		{"one slot of two is beside", limited(7, 0), limited(2, 0), false, nil},
+		{"memory beside", backends.Spec{Slots: 7, Memory: 28 * gib}, backends.Spec{Slots: 1, Memory: 4 * gib}, true, nil},
+		{"memory that will be needed", backends.Spec{Slots: 7, Memory: 28 * gib}, backends.Spec{Slots: 1, Memory: 5 * gib}, false, nil},
+		{"memory until then", backends.Spec{Slots: 7, Memory: 28 * gib}, backends.Spec{Slots: 1, Memory: 5 * gib, RunLimit: time.Minute}, true, nil},
+		{"the whole host is needed", backends.Spec{Slots: 1, Exclusive: true}, limited(1, 0), false, nil},
+		{"the whole host, in time", backends.Spec{Slots: 1, Exclusive: true}, limited(1, time.Minute), true, nil},
+		{"after a restart", limited(7, 0), limited(1, 0), true, (*bench).restart},
+		{"after a restart, too many", limited(7, 0), limited(2, 0), false, (*bench).restart},
+	} {
+		b := newBench(t, cfg, 8)
+		b.submit(limited(6, time.Hour))
+		wide := b.submit(c.wide)
+		b.after(10 * time.Minute)
+		if c.changes != nil {
+			c.changes(b)
+		}
+		id := b.submit(c.job)
+		if got := b.job(id).State == backends.Running; got != c.starts {
+			t.Errorf("%s: starts %v, want %v", c.name, got, c.starts)
+		}
+		b.waits(wide, backends.WaitResources)
+	}
+}
+
+// restart goes on with the queue that was written to disk.
+func (b *bench) restart() {
+	b.Helper()
+	state, err := b.m.State()
+	if err == nil {
+		b.m, err = Restore(state)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// TestReservationIsSearchedAnew: when its time is over, and when a run that ended early lets
+// its job start sooner.
+func TestReservationIsSearchedAnew(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: time.Minute}, 2, 2)
+	first := b.submit(backends.Spec{Slots: 2, Hosts: []string{"n1"}, RunLimit: time.Hour})
+	second := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n2"}, RunLimit: 2 * time.Hour})
+	wide := b.submit(backends.Spec{Slots: 2, OneHost: true})
+	b.after(time.Minute)
+	if at := b.m.overdueJob.at; !at.Equal(b.now.Add(59 * time.Minute)) {
+		t.Fatalf("the slots are kept for %v, at %v", at, b.now)
+	}
+	b.submit(backends.Spec{Slots: 2, Hosts: []string{"n1"}, Priority: backends.At(backends.LevelNext, 20), RunLimit: 10 * time.Hour})
+	b.ends(first, 0) // the job that is next in line goes first
+	if keeps, at := b.job(wide).Keeps, b.m.overdueJob.at; !slices.Equal(keeps, []string{"n1"}) || !at.Equal(b.now.Add(59*time.Minute)) {
+		t.Errorf("%v at %v, now %v", keeps, at, b.now)
+	}
+	b.after(time.Hour)
+	if keeps, at := b.job(wide).Keeps, b.m.overdueJob.at; !slices.Equal(keeps, []string{"n2"}) || !at.Equal(b.now.Add(59*time.Minute)) {
+		t.Errorf("an hour later %v at %v, now %v", keeps, at, b.now)
+	}
+	b.ends(second, 0)
+	b.starts(wide)
 }
 
 // TestReserveWithoutLimits: on the host with most free slots.

@@ -57,9 +57,9 @@ func (m *Manager) frozen() *Frozen {
 	for _, h := range m.hosts {
 		f.state.Hosts = append(f.state.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down, h.has, h.features})
 	}
-	f.state.Guaranteed = m.Guaranteed()
+	f.state.Guaranteed = m.Guaranteed(m.now)
 	if m.overdueJob != nil {
-		f.state.Kept = &savedKept{m.overdueJob.job.id, m.overdueJob.placed}
+		f.state.Kept = &savedKept{m.overdueJob.job.id, m.overdueJob.placed, m.overdueJob.at, m.overdueJob.searched}
 	}
 	return f
 }

@@ -70,10 +70,12 @@ func (m *Manager) nextGuaranteeEnd() time.Time {
 }
 
 // Guaranteed returns what is guaranteed.
-func (m *Manager) Guaranteed() []backends.Guaranteed {
+func (m *Manager) Guaranteed(now time.Time) []backends.Guaranteed {
 	var all []backends.Guaranteed
 	for _, g := range m.guaranteed {
-		all = append(all, g.Guaranteed)
+		if g.Until.After(now) {
+			all = append(all, g.Guaranteed)
+		}
 	}
 	return all
 }

@@ -61,8 +61,8 @@ func TestGuaranteeEnds(t *testing.T) {
 		t.Errorf("it keeps %v", keeps)
 	}
 	b.after(time.Hour)
-	if keeps := b.job(wide).Keeps; keeps == nil || b.m.Guaranteed() != nil {
-		t.Errorf("it keeps nothing; guaranteed: %v", b.m.Guaranteed())
+	if keeps := b.job(wide).Keeps; keeps == nil || b.m.Guaranteed(b.now) != nil {
+		t.Errorf("it keeps nothing; guaranteed: %v", b.m.Guaranteed(b.now))
 	}
 	b.refuses(Guarantee{user, nil}, backends.ErrDenied)
 }

@@ -97,8 +97,9 @@ type job struct {
 	started     time.Time // of the last run or resume
 	ranBefore   time.Duration
 	confirmed   bool
-	parked      bool      // suspended until a Resume
-	stopBy      time.Time // suspended, and its slots are taken until it has stopped, or until then; zero: they are free
+	parked      bool                // suspended until a Resume
+	early       *overdueReservation // that counts it among the runs that end in time
+	stopBy      time.Time           // suspended, and its slots are taken until it has stopped, or until then; zero: they are free
 	ending      ending
 	grace       time.Duration
 	save        backends.Checkpoint // by which a run that is being requeued was asked to save itself; zero: it was not

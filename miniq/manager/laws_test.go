@@ -372,23 +372,27 @@ func (m *Manager) wouldStart() (*job, string) {
 		}
 		return 1
 	})
+	passed := map[*shape]bool{} // of one shape the first job decides
 	for _, j := range queue {
 		if j.state == backends.Suspended {
 			fits := true
 			for _, p := range j.hosts {
-				room := r.rooms[m.byName[p.Host].index]
+				room := r.lasting()[m.byName[p.Host].index]
 				fits = fits && !m.byName[p.Host].down && room.slots >= p.Slots && (!j.work.spec.Exclusive || room.whole)
 			}
 			if fits {
 				return j, "go on"
 			}
 			for _, p := range j.hosts {
-				r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil)
+				r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil, true)
 			}
 			continue
 		}
-		if placed := m.fit(j.shape, r.rooms); placed != nil {
-			return j, fmt.Sprint("start on ", placed)
+		if rooms, _ := r.roomsFor(j); !passed[j.shape] {
+			if placed := m.fit(j.shape, rooms); placed != nil {
+				return j, fmt.Sprint("start on ", placed)
+			}
+			passed[j.shape] = true
 		}
 		if j.reserve != nil {
 			r.deductHosts(j)

@@ -64,6 +64,7 @@ type Manager struct {
 	wake        time.Time
 	out         []Effect
 	rooms       []room // of the round, to be used again
+	lateRooms   []room
 }
 
 type nameKey struct{ user, name string }
@@ -296,6 +297,7 @@ func (m *Manager) nodesChanged() {
 			m.restart(s)
 		}
 	}
+	m.countEarly()
 	m.retry = true
 }
 

@@ -12,8 +12,13 @@ import (
 // highest-ranked one of those shapes that have a job which waited so long.
 // (What a job of the same shape takes it would have been given as well.)
 type overdueReservation struct {
-	job    *job
-	placed []backends.Placement
+	job      *job
+	placed   []backends.Placement
+	at       time.Time // by when runs leave the slots, by their run limits; zero: not known
+	searched time.Time // when the slots were last searched for
+
+	early []held         // on each host of placed; see countEarly
+	place map[string]int // of a host in placed
 }
 
 func (k *overdueReservation) hosts() []string {
@@ -24,19 +29,35 @@ func (k *overdueReservation) hosts() []string {
 	return names
 }
 
+// sooner reports whether the job will have these slots sooner than those of another
+// reservation.
+func (k *overdueReservation) sooner(other *overdueReservation) bool {
+	return !k.at.IsZero() && (other.at.IsZero() || k.at.Before(other.at))
+}
+
+// searchEvery is how long a reservation stays as it is: a better one costs a look at all runs.
+const searchEvery = 10 * time.Second
+
 // reserveForOverdue (R37) gives the one reservation to a job that did not fit. The same job
-// keeps the same hosts as long as they could hold it.
+// keeps the same hosts as long as they could hold it, unless it will have others sooner.
 func (r *round) reserveForOverdue(e entry) {
-	if r.overdueJob == nil || r.overdueJob.job != e.job || !r.stillGood(e) {
-		placed := r.search(e)
-		if placed == nil {
-			if r.overdueJob != nil && r.overdueJob.job == e.job {
+	was := r.overdueJob
+	good := was != nil && was.job == e.job && r.stillGood(e)
+	if !good || r.now.Sub(was.searched) >= searchEvery {
+		found := r.search(e)
+		switch {
+		case good && (found == nil || !found.sooner(was)):
+			was.searched = r.now
+		case found == nil:
+			if was != nil && was.job == e.job {
 				r.overdueJob, r.retry = nil, r.retry || !r.whole
 			}
 			return
+		default:
+			r.retry = r.retry || was != nil && !r.whole // what was kept until now is free for all
+			r.overdueJob = found
+			r.countEarly()
 		}
-		r.retry = r.retry || r.overdueJob != nil && !r.whole // what was kept until now is free for all
-		r.overdueJob = &overdueReservation{e.job, placed}
 	}
 	r.reserved = true
 	r.deductReservation()
@@ -44,20 +65,21 @@ func (r *round) reserveForOverdue(e entry) {
 
 // search returns the slots that can be kept for a job; nil: none can. In one round no more are
 // searched for in vain than for a few jobs.
-func (r *round) search(e entry) []backends.Placement {
+func (r *round) search(e entry) *overdueReservation {
 	const tries = 8
 	if r.tries >= tries || e.priority.Level() < backends.LevelPBA && e.shape.key.slots > r.spares().all {
 		return nil
 	}
-	placed := r.firstFree(e)
+	placed, at := r.firstFree(e)
 	if placed == nil {
 		r.tries++
+		return nil
 	}
-	return placed
+	return &overdueReservation{job: e.job, placed: placed, at: at, searched: r.now}
 }
 
 func (r *round) stillGood(e entry) bool {
-	if !r.fitsBeside(e, r.overdueJob.placed) {
+	if at := r.overdueJob.at; !at.IsZero() && !at.After(r.now) || !r.fitsBeside(e, r.overdueJob.placed) {
 		return false
 	}
 	s, allowed := e.shape, []*host{}
@@ -83,23 +105,38 @@ func (r *round) keepReservation() {
 	}
 }
 
+// deductReservation keeps the slots from the jobs below; where it is known when they will be
+// needed, only from those that run for longer.
 func (r *round) deductReservation() {
+	if r.overdueJob.at.After(r.now) {
+		r.keepForLate()
+		return
+	}
 	for _, p := range r.overdueJob.placed {
-		r.deduct(p, &r.overdueJob.job.shape.key, r.overdueJob.job.shape.needs)
+		r.deduct(p, &r.overdueJob.job.shape.key, r.overdueJob.job.shape.needs, true)
 	}
 }
 
 // firstFree finds the slots that a shape will have first if every run takes its
-// limit; without such, those of the hosts with most free now. nil: none can be kept for it.
-func (r *round) firstFree(e entry) []backends.Placement {
+// limit, and when; without such, those of the hosts with most free now. nil: none can be kept for it.
+func (r *round) firstFree(e entry) (placed []backends.Placement, at time.Time) {
 	rooms := cloneRooms(r.rooms)
 	for _, run := range r.endingRuns() {
 		r.addFreed(rooms, run)
 		if placed := r.fitAmong(e.shape, rooms, run); placed != nil && r.fitsBeside(e, placed) {
-			return placed
+			return placed, r.leavesAt(run)
 		}
 	}
-	return r.mostFree(e)
+	return r.mostFree(e), time.Time{}
+}
+
+// leavesAt returns when a run leaves its slots by its run limit; one that is over it takes the time in which
+// it is killed.
+func (m *Manager) leavesAt(run *job) time.Time {
+	if at := run.limitAt(); at.After(m.now) {
+		return at
+	}
+	return m.now.Add(max(m.cfg.KillGrace, time.Second))
 }
 
 // endingRuns are those that have a limit, the one that ends first before the others.
@@ -188,15 +225,22 @@ func (r *round) mostFree(e entry) []backends.Placement {
 	return placed
 }
 
-// nextOverdue returns the next instant at which a shape gets the right to reserve; zero:
-// none will.
+// nextOverdue returns the next instant at which a shape gets the right to reserve, or a
+// reservation should have come true; zero: none will.
 func (m *Manager) nextOverdue() time.Time {
 	var next time.Time
 	if m.cfg.ReserveAfter <= 0 {
 		return next
 	}
+	if k := m.overdueJob; k != nil && k.at.After(m.now) {
+		next = k.at
+	}
 	for _, s := range m.shapes {
-		if at := m.overdueAt(s); s.able && at.After(m.now) && (next.IsZero() || at.Before(next)) {
+		at := m.overdueAt(s)
+		if !at.After(m.now) {
+			at = m.nextGuaranteeEnd()
+		}
+		if s.able && at.After(m.now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}

@@ -57,6 +57,7 @@ func (m *Manager) begin(j *job) {
 // pause counts no more run time.
 func (m *Manager) pause(j *job) {
 	m.beforeChange(j)
+	m.dropEarly(j)
 	if j.work.spec.RunLimit > 0 {
 		m.limited.remove(j)
 	}

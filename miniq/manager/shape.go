@@ -19,6 +19,7 @@ type shapeKey struct {
 	hosts     string // names, each ended by a NUL
 	wants     string // resources and features
 	shares    string // of a pin: slots on each host; empty: as they come
+	limit     int    // of its run time; see limitClass
 }
 
 // shape is a queue of jobs that could start, all with the same needs.
@@ -47,6 +48,9 @@ func (m *Manager) keyOf(j *job) shapeKey {
 	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), exclusive: j.work.spec.Exclusive, wants: j.work.wants}
 	if m.cfg.SlotsOnly {
 		k.perSlot = 0
+	}
+	if m.cfg.ReserveAfter > 0 {
+		k.limit = limitClass(j.work.spec.RunLimit)
 	}
 	if hosts := j.allowed(); len(hosts) > 0 {
 		k.hosts = strings.Join(hosts, "\x00") + "\x00"

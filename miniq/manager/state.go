@@ -63,6 +63,9 @@ type savedName struct {
 type savedKept struct {
 	Job    backends.ID
 	Placed []backends.Placement
+
+	At       time.Time `json:",omitzero"`
+	Searched time.Time `json:",omitzero"`
 }
 
 type savedJob struct {
@@ -162,7 +165,8 @@ func (m *Manager) restoreJobs(s *savedState) error {
 	m.arrangeAll()
 	if s.Kept != nil {
 		if j := m.jobs[s.Kept.Job]; j != nil && j.waitList == inShape {
-			m.overdueJob = &overdueReservation{j, s.Kept.Placed}
+			m.overdueJob = &overdueReservation{job: j, placed: s.Kept.Placed, at: s.Kept.At, searched: s.Kept.Searched}
+			m.countEarly()
 		}
 	}
 	m.retry, m.touched = false, nil

@@ -154,7 +154,7 @@ func (m *Manager) setWake() {
 	if j := m.due.Top(); j != nil {
 		next = j.due
 	}
-	for _, at := range []time.Time{m.overdueNext, m.tickNext, m.nextGuaranteeEnd()} {
+	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

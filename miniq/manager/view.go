@@ -13,7 +13,7 @@ import (
 func (m *Manager) Snapshot(now, endedSince time.Time) *backends.Snapshot {
 	now = m.notBefore(now)
 	f := &backends.Snapshot{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
-	f.Hosts, f.Guaranteed = m.Hosts(), m.Guaranteed()
+	f.Hosts, f.Guaranteed = m.Hosts(), m.Guaranteed(now)
 	for j := m.first; j != nil; j = j.next {
 		f.Jobs = append(f.Jobs, m.view(j, now))
 	}

@@ -76,14 +76,15 @@ func (f *farm) partsOfFarm() []*part {
 	return all
 }
 
-// namesOf lists the hosts of a part, up or not; nil: all that the queue has.
+// namesOf lists the hosts of a part, up or not, by name; nil: all that the queue has.
 func (f *farm) namesOf(p *part) []string {
 	if p == nil {
-		return f.policy.Hosts
+		return slices.Sorted(slices.Values(f.policy.Hosts))
 	}
 	var all []string
 	for _, h := range p.all {
 		all = append(all, h.Name)
 	}
+	slices.Sort(all)
 	return all
 }

@@ -119,7 +119,7 @@ func (w *World) Now() time.Time {
 func (w *World) Guaranteed() []backends.Guaranteed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.manager.Guaranteed()
+	return w.manager.Guaranteed(w.now)
 }
 
 // Step applies an event to the manager, now, and carries out its effects.
