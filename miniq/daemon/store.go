@@ -40,7 +40,7 @@ const (
 //	5  standby jobs: dummy jobs that are for no job, which a program of format 4 would refuse
 //	   where its journal has them
 //	6  runs that save their work before they are requeued, which a program of format 5 would
-//	   take for runs that end otherwise
+//	   take for runs that end otherwise; the number of guaranteed slots
 const (
 	format       = 6
 	oldestFormat = 1

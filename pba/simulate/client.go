@@ -47,7 +47,7 @@ func (c *Client) snapshotOf(ctx context.Context, jobs []backends.Job, ids []back
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	m := c.world.manager
-	s := &backends.Snapshot{At: c.world.now, Hosts: m.Hosts(), Jobs: m.AppendJobs(jobs, c.world.now, ids), Unlisted: others}
+	s := &backends.Snapshot{At: c.world.now, Hosts: m.Hosts(), Guaranteed: m.Guaranteed(c.world.now), Jobs: m.AppendJobs(jobs, c.world.now, ids), Unlisted: others}
 	s.Ended = m.EndedFrom(c.world.now, endedSince, math.MaxInt, func(backends.ID) bool { return false })
 	return s, nil
 }

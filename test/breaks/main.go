@@ -5,8 +5,8 @@
 //	make breaks       the laws: exactly the law of the break must fail
 //	make test-crash   the crash tests, after they passed on the whole tree
 //
-// Each file testdata/NAME.patch is one small break: a line "law: TestLaw…" or
-// "crash: Test…", a line that says what is wrong, and the patch.
+// Each file testdata/NAME.patch is one small break: a line "law: TestLaw…", with "in PACKAGE" if
+// that is not pba/laws, or "crash: Test…", a line that says what is wrong, and the patch.
 package main
 
 import (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,12 +19,14 @@ type defect struct {
 	name  string
 	suite string // law or crash
 	test  string // must fail
+	pkg   string // that it is in
 	what  string // is wrong
 	patch []byte
 }
 
-// firstLine of a patch names the suite and its test.
-var firstLine = regexp.MustCompile(`^(law|crash): (Test\w+)$`)
+// firstLine of a patch names the suite and its test, and the package of a law that is not in
+// pba/laws.
+var firstLine = regexp.MustCompile(`^(law|crash): (Test\w+)(?: in (\S+))?$`)
 
 // readBreaks reads the patches of a directory in order of their names.
 func readBreaks(dir string) ([]defect, error) {
@@ -41,9 +44,12 @@ func readBreaks(dir string) ([]defect, error) {
 		lines := strings.SplitN(string(data), "\n", 3)
 		m := firstLine.FindStringSubmatch(lines[0])
 		if m == nil || len(lines) < 3 {
-			return nil, fmt.Errorf("%s: its first line must be law: TestLaw… or crash: Test…, its second one what is wrong", name)
+			return nil, fmt.Errorf("%s: its first line must be law: TestLaw… (in PACKAGE) or crash: Test…, its second one what is wrong", name)
 		}
-		all = append(all, defect{strings.TrimSuffix(filepath.Base(name), ".patch"), m[1], m[2], lines[1], []byte(lines[2])})
+		all = append(all, defect{
+			name: strings.TrimSuffix(filepath.Base(name), ".patch"), suite: m[1], test: m[2], pkg: cmp.Or(m[3], "pba/laws"),
+			what: lines[1], patch: []byte(lines[2]),
+		})
 	}
 	return all, nil
 }

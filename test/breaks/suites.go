@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -30,7 +31,7 @@ func (b *breaker) laws(ctx context.Context, d *defect, list string) (got outcome
 		fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/b.atOnce())),
 		"GOGC=400", // they run for seconds and make much garbage: this saves a third of the time
 	}
-	text, _, err := b.test(ctx, list, env, "./pba/laws", which,
+	text, _, err := b.test(ctx, list, env, "./"+cmp.Or(d.pkg, "pba/laws"), which,
 		"-rapid.checks="+strconv.Itoa(checks), "-rapid.seed="+strconv.FormatUint(b.seed, 10), "-rapid.shrinktime=0s")
 	if err != nil || !ranLaw.Match(text) {
 		return got, fmt.Errorf("run the laws: %w\n%s", err, text)
