@@ -521,6 +521,9 @@ func (d *driver) startListing(id backends.ID, j *metered, spec *backends.Spec) {
 
 func (d *driver) watch(at time.Time, e manager.Effect) {
 	d.meter.watch(at, e)
+	if s, ok := e.(manager.StartRun); ok && d.Starts != nil {
+		d.Starts(d.policy, s.ID, at)
+	}
 	if _, ok := e.(manager.Finished); ok {
 		d.ended++
 		if d.Progress != nil {

@@ -42,11 +42,12 @@ type Setup struct {
 	Kill          time.Duration
 	Seed          uint64
 
-	EveryJob   bool                                // each cycle's snapshot lists also the jobs that the cycle can do nothing about
-	EveryCycle bool                                // run also the cycles that can't change anything
-	Buckets    int                                 // of the series; 0: none
-	Progress   func(policy string, done, jobs int) `json:"-"` // called for each job that ends; nil: not at all
-	Check      bool                                // search all sets of victims for cheaper ones (one host only)
+	EveryJob   bool                                              // each cycle's snapshot lists also the jobs that the cycle can do nothing about
+	EveryCycle bool                                              // run also the cycles that can't change anything
+	Buckets    int                                               // of the series; 0: none
+	Progress   func(policy string, done, jobs int)               `json:"-"` // called for each job that ends; nil: not at all
+	Starts     func(policy string, id backends.ID, at time.Time) `json:"-"` // called for each start of a job; nil: not at all
+	Check      bool                                              // search all sets of victims for cheaper ones (one host only)
 }
 
 // Saves is a part of the jobs, drawn by Seed, that save their work.
