@@ -76,6 +76,7 @@ func trials(held string) map[string]trial {
 		"-J":    {want: []string{`JobName=sim\n`, `ArrayTaskThrottle=2`, `\.1\.out: out\n`, `\.4\.out: out\n`, `\.20\.out: out\n`}},
 		"-Jd":   {want: []string{`Comment=a text *\n`}},
 		"-K":    {command: "exit 9", want: []string{`exit code 9`, `<<Starting on node\d>>`, `ExitCode=9:0`}},
+		"-k":    {command: "echo C=$ALLOTMENT_CHECKPOINT", want: []string{`C=every:600s\n`, `AdminComment=allotment:1;checkpoint=every%3A600s;`}},
 		"-M":    {want: []string{`MinMemoryNode=16G`}},
 		"-m":    {argument: "node1 node3", want: []string{`ExcNodeList=node\[2,4\]`, `NodeList=node[13]\n`}},
 		"-n":    {want: []string{`NumCPUs=4 NumTasks=4`}},
