@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/bench/made"
@@ -31,6 +32,7 @@ func main() {
 	readme := flag.String("readme", "README.md", "the page whose tables, between its two marks, are replaced")
 	data := flag.String("json", "", "write the results, for charts, to this file")
 	noSweep := flag.Bool("no-sweep", false, "simulate the scenes only")
+	only := flag.String("only", "", "simulate the scenes whose titles contain this, print what they break, and write no page")
 	madeDir := flag.String("made", "", "write the traces that are made (SWF) into this folder, and simulate nothing")
 	flag.Parse()
 	if *madeDir != "" {
@@ -41,10 +43,10 @@ func main() {
 		return
 	}
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-readme FILE] [-json FILE] [-no-sweep] TRACE, or figures -made DIR")
+		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-readme FILE] [-json FILE] [-no-sweep] [-only TEXT] TRACE, or figures -made DIR")
 		os.Exit(2)
 	}
-	if err := run(ctx, flag.Arg(0), *figures, *readme, *data, *noSweep); err != nil {
+	if err := run(ctx, flag.Arg(0), *figures, *readme, *data, *only, *noSweep); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
@@ -53,7 +55,7 @@ func main() {
 // chart is the sweeps' file, beside the page.
 const chart = "figures-sweeps.svg"
 
-func run(ctx context.Context, path, figures, readme, data string, noSweep bool) error {
+func run(ctx context.Context, path, figures, readme, data, only string, noSweep bool) error {
 	store, format, err := readTrace(path)
 	if err != nil {
 		return err
@@ -67,6 +69,7 @@ func run(ctx context.Context, path, figures, readme, data string, noSweep bool) 
 		defer stores[name].Close()
 	}
 	all := append(recorded(store, format, path), madeScenes(stores)...)
+	all = slices.DeleteFunc(all, func(s scene) bool { return !strings.Contains(s.Title, only) })
 	var broken []error
 	for i := range all {
 		s := &all[i]
@@ -76,6 +79,9 @@ func run(ctx context.Context, path, figures, readme, data string, noSweep bool) 
 		}
 		fmt.Fprintf(os.Stderr, "%s: %d jobs, %v\n", s.Title, s.Result.Trace.Jobs, time.Since(began).Round(time.Millisecond))
 		broken = append(broken, s.check()...)
+	}
+	if only != "" {
+		return errors.Join(append(broken, writeScenes(os.Stdout, all))...)
 	}
 	var sweeps []simulate.Sweep
 	if !noSweep {

@@ -161,7 +161,7 @@ func about(section string) string {
 	case wide:
 		return "A normal job of 124 slots for 4 h; from then on user 7, who holds 32 slots, sends a job of 8 slots for 10 minutes every half hour, for 8 days. `go run ./bench/figures -made DIR` writes this trace, " + wideName + ", and the next one."
 	case asked:
-		return "6,000 jobs of 1 to 128 slots, made by a seeded generator (" + askedName + "), whose users asked for two to five times the time that they take: the queue knows by when slots come free, and starts narrow jobs ahead of a wide one that waits only where they end before."
+		return "6,000 jobs of 1 to 96 slots, made by a seeded generator (" + askedName + "), whose users asked for two to five times the time that they take: the queue knows by when slots come free, and starts narrow jobs ahead of a wide one that waits only where they end before."
 	}
 	return ""
 }

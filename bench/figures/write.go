@@ -104,6 +104,15 @@ func writePage(out io.Writer, path string, all []scene, sweeps []simulate.Sweep,
 	return s.Err
 }
 
+// writeScenes writes the scenes alone.
+func writeScenes(out io.Writer, all []scene) error {
+	s := page.Printer{Out: out}
+	for i := range all {
+		writeScene(&s, &all[i])
+	}
+	return s.Err
+}
+
 func writeSweeps(s *page.Printer, sweeps []simulate.Sweep) {
 	if len(sweeps) > 0 {
 		s.Printf("\n## How the defaults were chosen\n")

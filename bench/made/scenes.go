@@ -24,7 +24,7 @@ func WideJob() Records {
 	}
 }
 
-// Requested is 6,000 jobs of 1 to 128 slots whose users asked for run times: two to five times
+// Requested is 6,000 jobs of 1 to 96 slots whose users asked for run times: two to five times
 // what the jobs take, in quarters of an hour. They are about nine tenths of what 128 slots do.
 func Requested() Records {
 	const (
@@ -38,7 +38,7 @@ func Requested() Records {
 		for range jobs {
 			width := 1 << draw.IntN(6)
 			if draw.IntN(50) == 0 {
-				width = 64 << draw.IntN(2)
+				width = 64 + 32*draw.IntN(2)
 			}
 			run := 60 + 3600*draw.ExpFloat64()
 			user := 7
@@ -51,7 +51,7 @@ func Requested() Records {
 			if !yield(r, nil) {
 				return
 			}
-			const meanWidth, meanRun = (1+2+4+8+16+32)/6.0*0.98 + 96*0.02, 3660.0
+			const meanWidth, meanRun = (1+2+4+8+16+32)/6.0*0.98 + 80*0.02, 3660.0
 			at += draw.ExpFloat64() * meanRun * meanWidth / (slots * load)
 		}
 	}
