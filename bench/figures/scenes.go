@@ -149,7 +149,7 @@ func madeScenes(stores map[string]*trace.Store) []scene {
 			s.OnDemand = simulate.Saves{Share: 1, Time: 30 * time.Second, Restore: time.Minute}
 		}),
 		wideJob("is suspended", " --suspend 1", aPoint, func(s *simulate.Setup) { s.Suspend = 1 }),
-		{Title: asked, Command: command(askedName, ""), Setup: base(stores[askedName], trace.SWF, askedName), section: asked, bounds: bounds{asUseful: aPoint}},
+		{Title: asked, Command: command(askedName, ""), Setup: base(stores[askedName], trace.SWF, askedName), section: asked},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/bench/page"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -50,11 +51,11 @@ func writeOmissions(s *page.Printer, r *simulate.Result) {
 		s.Printf("")
 	}
 	for _, l := range r.Trace.LeftOut {
-		s.Printf("- Left out under all policies: %d jobs (%s): %s.", l.Jobs, l.Share(), l.Why)
+		s.Printf("- Left out under all policies: %s (%s): %s.", printable.Count(l.Jobs, "job"), l.Share(), l.Why)
 	}
 	for _, o := range r.Policies {
 		for _, l := range o.CannotRun {
-			s.Printf("- Can't run under %s, and in none of its figures: %d jobs (%s): %s.", o.Policy, l.Jobs, l.Share(), l.Why)
+			s.Printf("- Can't run under %s, and in none of its figures: %s (%s): %s.", o.Policy, printable.Count(l.Jobs, "job"), l.Share(), l.Why)
 		}
 	}
 }
@@ -72,7 +73,7 @@ func writePage(out io.Writer, path string, all []scene, sweeps []simulate.Sweep,
 	s := page.Printer{Out: out}
 	s.Printf("# What guaranteed slots are worth: figures\n")
 	if len(broken) == 0 {
-		s.Printf("With Allotment no job within the guarantee waited longer than promised, no eviction was useless, and the farm did at most one point less useful work than without a guarantee: `make figures TRACE=%s`, which writes this page, fails otherwise.", path)
+		s.Printf("With Allotment no job within the guarantee waited longer than promised, no eviction was useless, and of the recorded jobs the farm did at most one point less useful work than without a guarantee: `make figures TRACE=%s`, which writes this page, fails otherwise.", path)
 	} else {
 		s.Printf("`make figures TRACE=%s`, which writes this page, failed, as these bounds are not kept:\n", path)
 		for _, err := range broken {
