@@ -50,6 +50,7 @@ const (
 	lawStandby
 	lawKey
 	lawSaves
+	lawLeast
 	crash // in no document: nothing panics
 	laws
 )
@@ -86,6 +87,7 @@ const (
 	metSaved
 	metSaveFailed
 	metFinished
+	compared
 	shares
 )
 
@@ -101,6 +103,7 @@ func (s share) String() string {
 		"renewed the hold of a job that can't be preempted",
 		"kept slots free", "preempted a job for a slot that is kept free", "had a standby job end for a job",
 		"had a victim save itself", "had a victim fail to save itself", "had a victim that only had to end",
+		"preempted the best of several sets",
 	}[s]
 }
 

@@ -354,7 +354,7 @@ func (f *farm) policy(at int) plan.Policy {
 		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace), CheckpointMax: seconds(mostToSave),
 		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
-		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending},
+		VictimOrder: []plan.Criterion{plan.ByOverSubscribed, plan.ByLost, plan.ByStart},
 		LowQueue:    "low",
 		Dummies:     f.dummies(),
 		HostSets:    f.hostSets(),

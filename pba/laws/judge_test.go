@@ -78,6 +78,7 @@ func (g *judge) plan(n int) {
 	g.lawOdd()
 	g.lawPlace()
 	g.lawSpared()
+	g.lawLeast()
 	g.meetOutages()
 	if !g.hypothetical {
 		g.lawLook()

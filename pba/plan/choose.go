@@ -435,9 +435,12 @@ func addUpTo(a, b, limits []int) []int {
 	return sum
 }
 
-// workLost returns the slot-seconds that a requeue of a job would lose. A suspension
-// loses nothing, but the preempt mode plays no part in the choice (R17): the same is
-// counted for both.
+// workLost returns the slot-seconds of work that preempting a job would lose (R34): since its
+// start or its last known checkpoint. A suspension loses nothing, nor does a job that saves
+// itself when it is asked to.
 func workLost(j *job, now time.Time) float64 {
-	return float64(j.Slots) * j.ran(now).Seconds()
+	if j.preempt == backends.PreemptSuspend || j.saves.OnDemand() {
+		return 0
+	}
+	return float64(j.Slots) * j.unsaved(now).Seconds()
 }

@@ -34,7 +34,7 @@ func newScene(t *testing.T, hosts int, slots int) *scene {
 		Cycle:    20 * time.Second, PendingThreshold: time.Minute, MinRuntime: time.Minute, FreeTimeout: time.Minute,
 		HandOverTimeout: 2 * time.Minute, HoldLimit: 10 * time.Minute, StartBucket: 5 * time.Minute, Headroom: 1.5,
 		MaxRequeues: 3, UnpreemptableShare: 0.1, MaxVictims: 20, MaxVictimsPerProject: 100,
-		VictimOrder: []Criterion{ByStart, ByOverSubscribed, ByPending},
+		VictimOrder: []Criterion{ByOverSubscribed, ByLost, ByStart},
 	}
 	return s
 }

@@ -151,11 +151,11 @@ func TestHostsAreEmptiedForExclusiveJobs(t *testing.T) { // R17, R32
 		asks   []func(*backends.Job)
 		want   string
 	}{
-		"the host with the least to free": {func(*scene) {}, nil, "requeue 2, requeue 3"},
+		"the host with the least to free": {func(*scene) {}, nil, "requeue 3, requeue 2"},
 		"one can't be preempted":          {func(s *scene) { s.at(backends.ID{Job: 3}).NoRequeue = true }, nil, "requeue 4"},
 		"a suspended one would stay":      {func(s *scene) { suspendable(s.at(backends.ID{Job: 2})) }, nil, "requeue 4"},
-		"two hosts":                       {func(*scene) {}, []func(*backends.Job){slots(2), lying(2, 2, 0, 0)}, "requeue 4, requeue 2, requeue 3"},
-		"its pool has room for one":       {func(s *scene) { s.policy.Allocations[0].Guarantee = 7 }, nil, "requeue 2, requeue 3"},
+		"two hosts":                       {func(*scene) {}, []func(*backends.Job){slots(2), lying(2, 2, 0, 0)}, "requeue 4, requeue 3, requeue 2"},
+		"its pool has room for one":       {func(s *scene) { s.policy.Allocations[0].Guarantee = 7 }, nil, "requeue 3, requeue 2"},
 		"its pool has less than a host":   {func(s *scene) { s.policy.Allocations[0].Guarantee = 3 }, nil, ""},
 		"others in the pool need the rest": {func(s *scene) {
 			s.policy.Allocations[0].Guarantee = 7

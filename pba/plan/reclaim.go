@@ -187,8 +187,23 @@ func (s *serving) preemptedPriority(j *job) backends.Priority {
 
 // whyLeastValued returns in a few words what made a job the least valued.
 func (s *serving) whyLeastValued(j *job) string {
-	return fmt.Sprintf("least valued: started %s ago, %s runs %s beyond its guarantee",
-		s.now.Sub(j.Started).Round(time.Second), j.account(), slotCount(s.over[j.account()]))
+	first := ""
+	if j.low {
+		first = "it failed a test of the submit filter, "
+	}
+	return fmt.Sprintf("least valued: %s%s runs %s beyond its guarantee, %s is lost, started %s ago",
+		first, j.account(), slotCount(s.over[j.account()]), workText(j.lost), s.now.Sub(j.Started).Round(time.Second))
+}
+
+// workText writes an amount of work, in slot-seconds.
+func workText(lost float64) string {
+	switch {
+	case lost <= 0:
+		return "no work"
+	case lost < 3600:
+		return fmt.Sprintf("work of %.0f slot-seconds", lost)
+	}
+	return fmt.Sprintf("work of %.1f slot-hours", lost/3600)
 }
 
 func slotCount(n int) string {

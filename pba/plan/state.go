@@ -63,7 +63,8 @@ type Criterion string
 // The criteria; the highest job ID always decides last.
 const (
 	ByStart          Criterion = "started_most_recently"
-	ByOverSubscribed Criterion = "most_over_subscribed"
+	ByOverSubscribed Criterion = "most_over_subscribed" // in buckets: 1, 2 to 3, 4 to 7 slots and so on
+	ByLost           Criterion = "least_work_lost"
 	ByPending        Criterion = "most_pending"
 )
 

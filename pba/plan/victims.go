@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -173,7 +174,7 @@ func leastValued(a, b *job) int {
 	return b.ID.Compare(a.ID)
 }
 
-// appraise puts a job's place by each criterion into numbers, once a plan.
+// appraise puts a job's place by each criterion into numbers, once a plan (R34).
 func (b *books) appraise(j *job) {
 	j.lost = workLost(j, b.now)
 	if !j.low {
@@ -185,7 +186,9 @@ func (b *books) appraise(j *job) {
 		case ByStart:
 			worth[i] = b.bucket(j)
 		case ByOverSubscribed:
-			worth[i] = -int64(b.overOf(j))
+			worth[i] = -int64(bits.Len(uint(b.overOf(j))))
+		case ByLost:
+			worth[i] = int64(j.lost)
 		case ByPending:
 			worth[i] = -int64(b.pending[j.account()])
 		}

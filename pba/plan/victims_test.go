@@ -14,7 +14,6 @@ import (
 // within its guarantee.
 func crowd(t *testing.T) *scene {
 	s := newScene(t, 1, 7).pool("chipA", 1).pool("chipC", 1)
-	s.policy.VictimOrder = []Criterion{ByOverSubscribed, ByStart}
 	s.policy.Projects = append(s.policy.Projects, Project{Name: "chipC", Group: "chipc"})
 	for i := range 4 {
 		b, c := fmt.Sprintf("b%d", i), fmt.Sprintf("c%d", i)
@@ -43,7 +42,6 @@ func TestProjectWithoutAllocationIsOverSubscribed(t *testing.T) { // R17
 // A user's jobs in projects without an allocation count together.
 func TestSpreadingOverProjectsHidesNobody(t *testing.T) { // R17
 	s := newScene(t, 1, 7).pool("chipA", 1)
-	s.policy.VictimOrder = []Criterion{ByOverSubscribed, ByStart}
 	for i := range 4 {
 		name := fmt.Sprintf("side%d", i)
 		s.policy.Projects = append(s.policy.Projects, Project{Name: name, Group: "side"})
@@ -106,5 +104,37 @@ func TestNarrowJobIsImmuneBehindWideOne(t *testing.T) { // R16
 	s.job("ann", "chipA", "", 0, slots(2))
 	if got := preempted(s.ripen()); got != "requeue "+wide.String() {
 		t.Errorf("preempted %q: the narrow one is immune", got)
+	}
+}
+
+// Of jobs of equal accounts the one that loses least goes, however long ago it started.
+func TestLeastLostGoesFirst(t *testing.T) { // R34
+	every := func(text string) func(*backends.Job) { return saving(text) }
+	for name, c := range map[string]struct {
+		change func(*backends.Job)
+		spent  int // checkpoints on demand that failed
+		first  bool
+	}{
+		"nothing is saved":             {change: func(*backends.Job) {}},
+		"suspended":                    {change: suspendable, first: true},
+		"saves itself every 7 minutes": {change: every("every:7m"), first: true}, // 7 minutes before now plus the cycles of the test
+		"saves itself every 2 hours":   {change: every("every:2h")},
+		"asked to save itself":         {change: every("SIGUSR1:30s"), first: true},
+		"it failed to, twice":          {change: every("SIGUSR1:30s"), spent: 2},
+	} {
+		s := newScene(t, 1, 2).pool("chipA", 1)
+		s.policy.CheckpointMax = 2 * time.Minute
+		s.state.Abilities.SavesBySignal = true
+		old := s.job("bob", "", "n1", 70*time.Minute, c.change)
+		young := s.job("bob", "", "n1", 10*time.Minute)
+		s.at(old).FailedSaves = c.spent
+		s.job("ann", "chipA", "", 0)
+		want := young
+		if c.first {
+			want = old
+		}
+		if got := preempted(s.ripen()); got != "requeue "+want.String() && got != "suspend "+want.String() {
+			t.Errorf("%s: preempted %q, want %v", name, got, want)
+		}
 	}
 }

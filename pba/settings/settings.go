@@ -176,9 +176,9 @@ type Criterion plan.Criterion
 
 // UnmarshalText accepts the names of the criteria.
 func (c *Criterion) UnmarshalText(text []byte) error {
-	known := []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending}
+	known := []plan.Criterion{plan.ByOverSubscribed, plan.ByLost, plan.ByStart, plan.ByPending}
 	if !slices.Contains(known, plan.Criterion(text)) {
-		return fmt.Errorf("%q is no criterion (known: %s, %s, %s)", text, known[0], known[1], known[2])
+		return fmt.Errorf("%q is no criterion (known: %s, %s, %s, %s)", text, known[0], known[1], known[2], known[3])
 	}
 	*c = Criterion(text)
 	return nil
@@ -204,7 +204,7 @@ func Default() Config {
 		Checkpoint:           Checkpoint{Max: unit.Duration(2 * time.Minute)},
 		MaxAllocated:         0.85,
 		Horizon:              12,
-		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
+		VictimOrder:          []Criterion{Criterion(plan.ByOverSubscribed), Criterion(plan.ByLost), Criterion(plan.ByStart)},
 		KeepHistory:          unit.Duration(400 * 24 * time.Hour),
 		OwnPreemption:        ObserveOnly,
 	}

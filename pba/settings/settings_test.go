@@ -16,7 +16,7 @@ func TestDefaultConfigIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	p := Default().Policy()
-	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByStart || p.UnpreemptableShare != 0.10 {
+	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByOverSubscribed || p.VictimOrder[1] != plan.ByLost || p.UnpreemptableShare != 0.10 {
 		t.Errorf("policy %+v", p)
 	}
 }
@@ -58,7 +58,7 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 		"projects: {chipA: {}}":                       "chipA: pending_threshold is missing",
 		"projects: {chipA: {pending_threshold: -1s}}": "negative",
 		"projects: {chipA: {threshold: 0s}}":          "known: pending_threshold",
-		"victim_order: [started_last]":                "known: started_most_recently",
+		"victim_order: [started_last]":                "known: most_over_subscribed",
 		"victim_order: [most_pending, most_pending]":  "twice",
 		"host_sets: {gpu: [n1, n2], big: [n3, n2]}":   "f:2: pba.host_sets: host n2 is in big and in gpu",
 		"host_sets: {gpu: []}":                        "gpu: it names no hosts",
