@@ -14,7 +14,7 @@ import (
 const CheckpointVariable = "ALLOTMENT_CHECKPOINT"
 
 // RestartedVariable is 1 in the environment of a run that follows one which ended with a
-// successful checkpoint on demand.
+// successful checkpoint on demand. LSF can't set it (docs/lsf.md).
 const RestartedVariable = "ALLOTMENT_RESTARTED"
 
 // ExitSaved is the exit status by which a job says, after it was asked to save itself,

@@ -42,6 +42,9 @@ type Harness struct {
 	// Uncounted says that the queue does not pass the number of requeues to a run:
 	// ALLOTMENT_REQUEUES is unset.
 	Uncounted bool
+	// Untold says that the queue can't set a variable of a run that follows one which saved
+	// itself: ALLOTMENT_RESTARTED is unset.
+	Untold bool
 	// TimeResolution is the resolution of the queue's start times; zero: one second or less.
 	TimeResolution time.Duration
 	// Apart is how far two values of a level must be apart for the queue to order their

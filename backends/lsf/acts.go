@@ -126,7 +126,8 @@ func idOfAct(a backends.Act) backends.ID { return a.ID }
 // that they run in the end even without the engine (R21). LSF 10.1 always gets -H: bjobs
 // shows only minutes there, so that a run and the next one may look the same. An Act's
 // Grace has no effect: LSF itself sends SIGINT, SIGTERM and SIGKILL
-// (JOB_TERMINATE_INTERVAL).
+// (JOB_TERMINATE_INTERVAL). A job that saves itself is asked to, and Reconcile does the
+// rest (R33, see save).
 //
 // A crash before brequeue leaves a job that shows as Ending until Reconcile finds, after a
 // while, that brequeue never ran. A crash after it leaves a job that comes back held, and
@@ -144,19 +145,25 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 		e.Run, e.Acted, e.Requeuing, e.Returns = it.Job.listed.Started, now, true, act.Until.After(now) || p.flavour == lsf10
 		e.Suspended, e.Resuming, e.Ran, e.Down = false, false, 0, time.Time{}
 		e.Begin, e.Ours, e.Was, e.Freed = time.Time{}, time.Time{}, time.Time{}, false
+		if e.Save = saveOf(act, &it.Job.Job); e.Save.Signal != "" {
+			e.Returns = false // it is put back later
+		}
 	})
-	c.brequeue(ctx, b)
+	asks := func(it *item) bool { return it.Job.entry.Save.Signal != "" }
+	leave := b.Where(func(it *item) bool { return !asks(it) })
+	c.askToSave(ctx, b.Where(asks))
+	c.brequeue(ctx, leave)
 	c.restoreEntries(b, before)
-	c.awaitRequeue(ctx, b.Open().IDs())
+	c.awaitRequeue(ctx, requeuePace(), leave.Open().IDs())
 	return b.Errors()
 }
 
 // awaitRequeue waits for requeued jobs, and completes each as it comes back.
-func (c *Client) awaitRequeue(ctx context.Context, ids []backends.ID) {
+func (c *Client) awaitRequeue(ctx context.Context, pace reconcile.Pace, ids []backends.ID) {
 	if len(ids) == 0 {
 		return
 	}
-	requeuePace().Poll(ctx, func() bool {
+	pace.Poll(ctx, func() bool {
 		p, err := c.readSnapshot(ctx, ids)
 		if err == nil {
 			ids = c.completeRequeues(ctx, p)
@@ -183,10 +190,7 @@ func (c *Client) completeRequeues(ctx context.Context, p *snapshot) (left []back
 	c.applyPriorities(ctx, p, b)
 	c.setBeginTimes(ctx, p, b)
 	c.bresume(ctx, b.Where(func(it *item) bool { return it.Job.entry.Returns && it.Job.listed.State == backends.Held }))
-	c.updateEntries(b, func(_ *item, e *entry) {
-		e.Requeuing, e.Returns, e.Run, e.Acted, e.Down, e.Resumed = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
-		e.Requeues++
-	})
+	c.notePutBack(ctx, b)
 	for _, it := range b {
 		if it.Err != nil {
 			left = append(left, it.ID)

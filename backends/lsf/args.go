@@ -19,8 +19,11 @@ import (
 //
 // Each text there is escaped for printf's %b, in printable ASCII: LSF splits the
 // environment that it keeps into lines.
+//
+// The shell that LSF starts stays: volclava 2.2 takes a job for done whose first process a
+// signal ends.
 const (
-	jobCommand = `exec /bin/sh -c "$(printf %b "$ALLOTMENT_LAUNCH")"`
+	jobCommand = `/bin/sh -c "$(printf %b "$ALLOTMENT_LAUNCH")"`
 	launchVar  = "ALLOTMENT_LAUNCH"
 	textVar    = "ALLOTMENT_TEXT_" // and the text's name
 )

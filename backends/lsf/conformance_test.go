@@ -34,7 +34,9 @@ func takesMinutes(name string, flavour lsfstandin.Flavour) bool {
 	switch name {
 	case "run_limit", "held_from_the_start", "dummy_jobs_end_by_their_limit", "begin_time", "the_engine's_hold", "a_requeued_job_is_held_until_its_time", "a_suspended_job_is_held_until_its_time":
 		return true
-	case "an_act_on_another_run_is_refused", "requeue_keeps_ID_and_place,_and_counts":
+	case "an_act_on_another_run_is_refused", "requeue_keeps_ID_and_place,_and_counts",
+		"asked_by_a_signal:_saved,_and_the_next_run_is_told", "asked_by_a_signal:_finished", "asked_by_a_signal:_failed", "asked_by_a_signal:_out_of_time",
+		"asked_by_a_signal:_failed,_failed_again,_then_saved", "asked_by_a_signal:_all_processes_get_it":
 		return flavour == lsfstandin.LSF10 // bjobs shows only minutes
 	}
 	return false
@@ -65,7 +67,7 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 		Values:  [2]backends.Priority{10, backends.DefaultValue}, // LSF has one number for 20 and above
 		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
 		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesPlace: true,
-		PlainNames: true, Uncounted: true, TimeResolution: coarse,
+		PlainNames: true, Uncounted: true, Untold: true, TimeResolution: coarse,
 		Apart:   10, // a bonus: the values between share a number of LSF's
 		Kill:    func(t *testing.T) { must(t, c.Kill()) },
 		Hang:    func(t *testing.T) { must(t, c.Hang()) },

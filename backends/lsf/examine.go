@@ -38,7 +38,8 @@ type queue struct {
 	priority int // its jobs go before those of a queue with a lower one
 	policies []string
 	hosts    []string // the words of HOSTS; nil: not known
-	unread   string   // the one of them that is not understood
+	requeues exitValues
+	unread   string // the one of them that is not understood
 	row      backends.QueueRow
 }
 
@@ -72,7 +73,8 @@ func examine(s *setup, by backends.Installation) []backends.Finding {
 	f.policies(matter)
 	f.queueHosts(matter)
 	f.hosts(s.noSlots, s.strange)
-	f.times(s)
+	f.times(s, by.Cycle)
+	f.saves(matter)
 	f.unclear(s.vague)
 	return f
 }
@@ -288,12 +290,24 @@ func few(kind string, names []string) string {
 	return kind + " " + strings.Join(names, ", ") + more
 }
 
-func (f *findings) times(s *setup) {
-	if period := s.params.cleanPeriod; period > 0 && period < minCleanPeriod {
-		f.add("set CLEAN_PERIOD=3600 in lsb.params, then `badmin reconfig`", "CLEAN_PERIOD is %v: a job that ends between two cycles is forgotten before it was counted", period)
+func (f *findings) times(s *setup, cycle time.Duration) {
+	if period, least := s.params.cleanPeriod, max(minCleanPeriod, 2*cycle); period > 0 && period < least {
+		f.add("set CLEAN_PERIOD=3600 in lsb.params, then `badmin reconfig`",
+			"CLEAN_PERIOD is %v, less than %v: a job that ends between two cycles may be forgotten before it is counted, or before it is put back after it has saved itself", period, least)
 	}
 	if s.ahead > clockTolerance {
 		f.add("set the clocks by one source (NTP) on this host and LSF's master", "LSF's clock is %v ahead of this host's: jobs look younger than they are", s.ahead.Round(time.Second))
+	}
+}
+
+// saves reports queues whose jobs LSF itself puts back once they have saved themselves (R33):
+// it holds them for nobody.
+func (f *findings) saves(queues []queue) {
+	for _, q := range queues {
+		if q.requeues.has(backends.ExitSaved) {
+			f.add("take it out in lsb.queues (docs/lsf.md: jobs that save themselves), then `badmin reconfig`",
+				"REQUEUE_EXIT_VALUES of queue %s has %d, with which jobs say that they have saved themselves: LSF may start such a job again in the very slots that it is to leave", q.name, backends.ExitSaved)
+		}
 	}
 }
 

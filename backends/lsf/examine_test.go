@@ -47,6 +47,15 @@ func TestExamine(t *testing.T) {
 		"they age":        {spoil: func(s *setup) { s.params.overTime = true }, want: []string{"JOB_PRIORITY_OVER_TIME"}},
 		"forgets at once": {spoil: func(s *setup) { s.params.cleanPeriod = 30 * time.Second }, want: []string{"CLEAN_PERIOD is 30s"}, remedy: "CLEAN_PERIOD=3600"},
 		"forgets in time": {spoil: func(s *setup) { s.params.cleanPeriod = time.Minute }},
+		"forgets within two long cycles": {
+			spoil: func(s *setup) { s.params.cleanPeriod = 3 * time.Minute }, by: backends.Installation{Cycle: 2 * time.Minute},
+			want: []string{"CLEAN_PERIOD is 3m0s, less than 4m0s"}, remedy: "CLEAN_PERIOD=3600",
+		},
+		"puts saved jobs back": {
+			spoil: func(s *setup) { s.queues[0].requeues = parseExitValues("99 85") },
+			want:  []string{"REQUEUE_EXIT_VALUES of queue normal has 85"}, remedy: "take it out in lsb.queues",
+		},
+		"puts others back": {spoil: func(s *setup) { s.queues[0].requeues = parseExitValues("all ~85") }},
 		"unclear jobs": {spoil: func(s *setup) {
 			s.vague = []*listedJob{{Job: backends.Job{ID: backends.ID{Job: 12, Index: 3}, User: "mallory"}, why: unclear("a line that lava does not print", "x\ny")}, {}}
 		}, want: []string{`job 12[3] of mallory, and of 1 more, can't be distinguished from its owner's texts, so that it gets no slots of a pool: bjobs -UF is unclear: a line that lava does not print: "x\ny"`}, remedy: "bjobs -UF 12[3]"},
@@ -149,7 +158,7 @@ func TestParseQueues(t *testing.T) {
 		{name: "normal", priority: 30, row: row(30, 18, 2, 16)},
 		{name: "low", priority: 10, row: row(10, 0, 0, 0)},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(queue{})); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(queue{}, exitValues{})); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 	addPolicies(got, printedBy(t, "hosts.txt", "bqueues | -l | normal"))

@@ -3,6 +3,7 @@ package lsf
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -22,6 +23,41 @@ func parseQueueHosts(text []byte) map[string][]string {
 		}
 	}
 	return hosts
+}
+
+// parseRequeueValues reads from `bqueues -l` the REQUEUE_EXIT_VALUES of each queue that has
+// any: "30 EXCLUDE(20)", "all ~1 ~2"
+// (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=queuing-automatic-job-re).
+func parseRequeueValues(text []byte) map[string]exitValues {
+	values := map[string]exitValues{}
+	queue := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, " \r\n")
+		if name, ok := strings.CutPrefix(line, "QUEUE: "); ok {
+			queue = strings.TrimSpace(name)
+		} else if list, ok := strings.CutPrefix(line, "REQUEUE_EXIT_VALUES:"); ok && queue != "" {
+			values[queue] = parseExitValues(list)
+		}
+	}
+	return values
+}
+
+// parseExitValues reads such a list. EXCLUDE only bars the host where the job failed.
+func parseExitValues(list string) (v exitValues) {
+	for _, word := range strings.Fields(strings.NewReplacer("EXCLUDE", " ", "(", " ", ")", " ").Replace(strings.ToUpper(list))) {
+		number, not := strings.CutPrefix(word, "~")
+		n, err := strconv.Atoi(number)
+		switch {
+		case word == "ALL":
+			v.all = true
+		case err != nil:
+		case not:
+			v.but = append(v.but, n)
+		default:
+			v.exact = append(v.exact, n)
+		}
+	}
+	return v
 }
 
 // allInWords returns all for "all hosts used by the … system", as older versions print it.

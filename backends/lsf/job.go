@@ -45,7 +45,10 @@ func newJob(listed *listedJob, e entry, p *snapshot, lowQueue string) *job {
 	}
 	j.NoRequeue = j.NoRequeue || j.DummyFor != backends.ID{}
 	j.setPriority(p, lowQueue)
-	j.Mark, j.Requeues = e.Mark, e.Requeues
+	j.Mark, j.Requeues, j.FailedSaves = e.Mark, e.Requeues, e.FailedSaves
+	if signal := tag.Checkpoint.Signal; signal != "" && !slices.Contains(deliverable, signal) {
+		j.FailedSaves = backends.MaxFailedSaves
+	}
 	switch {
 	case j.requeueUnderway(p.at):
 		j.State, j.Ending = backends.Running, true
@@ -59,7 +62,7 @@ func newJob(listed *listedJob, e entry, p *snapshot, lowQueue string) *job {
 	case j.State == backends.Running && j.sameRun():
 		j.Started, j.RanFor = j.began(), e.Ran
 	}
-	j.Lost = e.Requeuing && j.sameRun() && j.State.Ended()
+	j.Lost = e.Requeuing && j.sameRun() && j.State.Ended() && !j.finished()
 	if e.Requeuing && !j.Ending && !j.State.Ended() && (j.listed.Started.IsZero() || !j.sameRun()) {
 		j.Requeues++ // it is back, and completeRequeues has not recorded it yet
 	}
@@ -167,6 +170,9 @@ func (j *job) requeueUnderway(at time.Time) bool {
 	e := &j.entry
 	if !e.Requeuing || !j.sameRun() {
 		return false
+	}
+	if j.saving() {
+		return j.saveUnderway(at)
 	}
 	switch j.listed.State {
 	case backends.Running, backends.Suspended:

@@ -122,6 +122,9 @@ func (c *Client) fillSnapshot(ctx context.Context, p *snapshot, s *clusterFacts,
 	}
 	slices.SortFunc(p.jobs, func(a, b *job) int { return a.ID.Compare(b.ID) })
 	p.jobs = slices.CompactFunc(p.jobs, func(a, b *job) bool { return a.ID == b.ID })
+	for id, e := range remembered {
+		p.misses = p.misses || e.Save.Signal != "" && !p.knows(id, e)
+	}
 	return nil
 }
 

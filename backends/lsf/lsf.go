@@ -63,8 +63,8 @@ func (c *Client) Close() error { return nil }
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
-			SuspendFrees: true,
-			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Start: c.startOn, Place: c.submitDummies,
+			SuspendFrees: true, SavesBySignal: true,
+			Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Start: c.startOn, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			CountsPriorities: true, Filters: true,
@@ -99,7 +99,9 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
-	return farm, nil
+	lost, err := c.forgotten(p, endedSince)
+	farm.Ended = append(farm.Ended, lost...)
+	return farm, err
 }
 
 // Jobs looks up jobs by their IDs.
@@ -127,6 +129,7 @@ type snapshot struct {
 	static      map[string]statics // of all machines, in a snapshot of all
 	hosts       []listedHost       // in a snapshot of all
 	jobs        []*job             // in order of their IDs, which is that of submission
+	misses      bool               // a job that was asked to save itself is not among them
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; for more, all are listed.

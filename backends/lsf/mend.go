@@ -30,7 +30,7 @@ func (c *Client) repairRequeues(ctx context.Context, p *snapshot) error {
 		if onAny(j, down) {
 			seen = append(seen, j)
 		}
-		if j.listed.State == backends.Exited && (onAny(j, down) || !j.entry.Down.IsZero()) && j.repairable(p.at) {
+		if !j.saving() && j.listed.State == backends.Exited && (onAny(j, down) || !j.entry.Down.IsZero()) && j.repairable(p.at) {
 			ended = append(ended, j)
 		}
 	}
@@ -59,8 +59,10 @@ func (j *job) repairable(at time.Time) bool { return at.Sub(j.listed.Ended) < re
 func (j *job) leftAt() time.Time {
 	e := &j.entry
 	switch {
-	case !e.Requeuing || !j.sameRun():
+	case !e.Requeuing || !j.sameRun() || j.finished():
 		return j.Ended
+	case j.saving():
+		return j.savedUntil(j.listed.Ended)
 	case !e.Down.IsZero():
 		return j.listed.Ended.Add(repairPeriod)
 	}

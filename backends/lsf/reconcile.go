@@ -11,7 +11,7 @@ import (
 )
 
 // reconcile does what LSF can't finish by itself, and restores what owners undid. It puts
-// back jobs that a requeue ended, completes those that are back in the queue, sets lifted
+// back jobs that a requeue ended, or that have saved themselves, completes those that are back in the queue, sets lifted
 // holds again, stops resumed jobs again, and resumes jobs whose hold is over or whose
 // slots are free. It starts no new act.
 func (c *Client) reconcile(ctx context.Context) error {
@@ -20,6 +20,9 @@ func (c *Client) reconcile(ctx context.Context) error {
 		return err
 	}
 	if err := c.repairRequeues(ctx, p); err != nil {
+		return err
+	}
+	if err := c.advanceSaves(ctx, p); err != nil {
 		return err
 	}
 	c.completeRequeues(ctx, p)

@@ -28,6 +28,9 @@ type entry struct {
 	Resumed   time.Time     `json:"resumed,omitzero"`    // when that run was resumed
 	Ran       time.Duration `json:"ran,omitempty"`       // nanoseconds; how long it had run when it was last stopped
 
+	Save        save `json:"save,omitzero"`         // how that run was asked to save itself
+	FailedSaves int  `json:"failedSaves,omitempty"` // of its checkpoints on demand, in a row
+
 	// What the queue has in place of the owner's own.
 	Begin  time.Time         `json:"begin,omitzero"`   // the owner's begin time
 	Ours   time.Time         `json:"ours,omitzero"`    // the one that the engine set; zero: none
@@ -44,7 +47,7 @@ type entry struct {
 
 // empty reports whether there is nothing to remember.
 func (e entry) empty() bool {
-	return e.Mark == "" && e.Until.IsZero() && e.Requeues == 0 && e.Run.IsZero() && e.Ours.IsZero() && len(e.Pinned) == 0 && !e.Ranked
+	return e.Mark == "" && e.Until.IsZero() && e.Requeues == 0 && e.Run.IsZero() && e.Ours.IsZero() && len(e.Pinned) == 0 && !e.Ranked && e.FailedSaves == 0
 }
 
 // describes reports whether the entry is about that job. Of a vague job bjobs shows the

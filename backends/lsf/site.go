@@ -242,9 +242,9 @@ func queryQueues(ctx context.Context, run runner) ([]queue, error) {
 	var text []byte
 	if text, err = run(ctx, "bqueues", "-l"); err == nil { // a stand-in may have no -l
 		addPolicies(queues, text)
-		hosts := parseQueueHosts(text)
+		hosts, requeues := parseQueueHosts(text), parseRequeueValues(text)
 		for i := range queues {
-			queues[i].hosts = hosts[queues[i].name]
+			queues[i].hosts, queues[i].requeues = hosts[queues[i].name], requeues[queues[i].name]
 		}
 	}
 	return queues, nil

@@ -178,7 +178,8 @@ func (l *reclaimTest) submit(name, project, mode, until string) {
 		args = append(args, "-P", project)
 	}
 	diary := filepath.Join(l.dir, name)
-	script := fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s", diary, until)
+	// LSF's own shell runs it, which outlives the SIGINT of a requeue.
+	script := fmt.Sprintf("trap 'exit 1' INT; echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s", diary, until)
 	if out, message, rc := l.RunAs(l.engineer.uid, l.engineer.gid, append(args, script)...); rc != 0 {
 		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, message)
 	}

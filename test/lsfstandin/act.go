@@ -211,9 +211,8 @@ func (q *queue) cutOff(j *job) {
 // requeue is brequeue. For the manager the job is held until the gap is over.
 func (q *queue) requeue(j *job, a *act) string {
 	switch {
-	case j.gap == lost && a.Exited && !q.cfg.Unkind.ExitedStayEnded:
-		j.gap, j.gapAt, j.hold, j.Ended = gone, q.now.Add(q.cfg.Second), a.Hold, time.Time{}
-		return ""
+	case a.Exited:
+		return q.requeueExited(j, a)
 	case j.over():
 		return errFinished
 	case !j.live():
@@ -230,6 +229,61 @@ func (q *queue) requeue(j *job, a *act) string {
 	return ""
 }
 
+// requeueExited is brequeue -e (volclava's sources, lsbatch/daemons/mbd.job.c,
+// arrayRequeue). There the job is pending at once; here it shows EXIT for a second more.
+func (q *queue) requeueExited(j *job, a *act) string {
+	switch {
+	case j.live():
+		return errStarted
+	case !j.over():
+		return errNotStarted
+	case j.Stat == DONE:
+		return errAction
+	case j.gap == gone:
+		return ""
+	case j.gap == lost && q.cfg.Unkind.ExitedStayEnded:
+		return errFinished
+	case j.gap == noGap && !q.anew(j):
+		return errArgument
+	}
+	j.gap, j.gapAt, j.hold = gone, q.now.Add(q.cfg.Second), a.Hold
+	return ""
+}
+
+// anew gives the manager a job once more that has ended there. It is another job for the
+// manager, and the same one for LSF.
+func (q *queue) anew(j *job) bool {
+	spec := q.spec(&j.Job)
+	spec.Name, spec.After, spec.HeldUntil = j.base, "", q.now.Add(never)
+	submitted := q.feed(manager.Submit{By: by(j.User), Specs: []backends.Spec{spec}}).Submitted[0]
+	if submitted.Err != nil {
+		return false
+	}
+	delete(q.jobs, j.id)
+	j.id, j.run = submitted.ID, 0
+	q.jobs[j.id] = j
+	return true
+}
+
+// shellKilled is added to the signal that ended the shell in which LSF runs a job.
+const shellKilled = 1000
+
+// exitStatus returns the exit code that LSF takes a run's end for.
+func (q *queue) exitStatus(j *job, code int) int {
+	switch {
+	case code < shellKilled:
+		return code
+	case q.cfg.Flavour == Lava && q.cfg.Unkind.ShellSignalledDone && !j.killed:
+		return 0
+	}
+	return 128 + code - shellKilled
+}
+
+// requeuesItself reports whether LSF puts jobs of a queue back that end with an exit code.
+func (q *queue) requeuesItself(name string, code int) bool {
+	return slices.ContainsFunc(q.cfg.Queues, func(c QueueConfig) bool { return c.Name == name && slices.Contains(c.Requeues, code) })
+}
+
 // runEnded takes the end of a run's processes.
 func (q *queue) runEnded(e *ended) {
 	j := q.jobs[e.ID]
@@ -242,7 +296,15 @@ func (q *queue) runEnded(e *ended) {
 		}
 		return // gapStep reports it to the manager
 	}
-	q.feed(manager.Ended{ID: e.ID, Run: e.Run, ExitCode: e.Code, Self: !j.killed})
+	code := q.exitStatus(j, e.Code)
+	if !j.killed && q.requeuesItself(j.Queue, code) {
+		q.feed(manager.Requeue{By: by(j.User), Acts: []backends.Act{{ID: j.id, Until: q.now.Add(never), Grace: time.Hour}}})
+		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: code})
+		j.gap, j.hold = gone, false
+		q.gapStep(j)
+		return
+	}
+	q.feed(manager.Ended{ID: e.ID, Run: e.Run, ExitCode: code, Self: !j.killed})
 }
 
 // gapStep takes a requeued job one step further: RUN, EXIT, PEND.
@@ -260,7 +322,7 @@ func (q *queue) gapStep(j *job) {
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
 	case j.gap == gone:
 		j.Stat, j.Gone, j.left, j.killed = PEND, false, false, false
-		j.ExecHosts, j.Started, j.ExitCode, j.PGID, j.PIDs = nil, time.Time{}, 0, 0, nil
+		j.ExecHosts, j.Started, j.Ended, j.ExitCode, j.PGID, j.PIDs = nil, time.Time{}, time.Time{}, 0, 0, nil
 		j.Requeued++
 		q.refit(j)
 		if j.hold {

@@ -55,6 +55,7 @@ type QueueConfig struct {
 	PostExec bool     // it has a POST_EXEC, which does nothing
 	Hosts    string   // HOSTS; "": all
 	ResReq   string   // RES_REQ
+	Requeues []int    // REQUEUE_EXIT_VALUES
 }
 
 // UserConfig is a user by number.

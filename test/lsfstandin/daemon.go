@@ -255,6 +255,9 @@ func (d *daemon) answer(uid int, r request) (reply, bool) {
 	u := d.user(uid)
 	switch {
 	case r.List:
+		if _, some := d.q.outlived(time.Now()); some {
+			d.step(input{})
+		}
 		l := d.q.listing(time.Now())
 		d.groups(l)
 		return reply{Listing: l, User: u}, true
@@ -288,7 +291,8 @@ func (d *daemon) groups(l *Listing) {
 		if j.Stat != RUN && j.Stat != USUSP && j.Stat != SSUSP {
 			continue
 		}
-		r := d.runs[runName(backends.ID{Job: j.ID, Index: j.Index}, d.q.jobs[backends.ID{Job: j.ID, Index: j.Index}].run)]
+		in := d.q.order[i]
+		r := d.runs[runName(in.id, in.run)]
 		if r == nil {
 			continue
 		}

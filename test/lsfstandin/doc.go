@@ -7,6 +7,10 @@
 //
 //   - A requeued job shows RUN for a moment, then EXIT (130), missing from
 //     `bjobs -u all`, then PEND.
+//   - A job that has ended as EXIT comes back by brequeue -e, as long as it is known
+//     (CLEAN_PERIOD), and is EXIT for a second more. Nothing tells the next run.
+//   - A job runs in a shell of LSF's own, which outlives five signals; of the others it
+//     dies, and the job may be DONE then.
 //   - bstop frees no slot. (The manager does not learn of it: for it the job runs.)
 //   - brun puts a job onto a full host. (Its slots are added to the host for the
 //     one step that starts it, while a reservation keeps other jobs out.)

@@ -1,6 +1,7 @@
 package lsfstandin
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -89,6 +90,9 @@ func (p *page) longQueue(q QueueConfig) {
 		hosts = q.Hosts
 	}
 	p.printf("USERS:  all\nHOSTS:  %s\n", hosts)
+	if len(q.Requeues) > 0 { // volclava's sources, lsbatch/cmd/bqueues.c: before RES_REQ
+		p.printf("REQUEUE_EXIT_VALUES:  %s\n", strings.Trim(fmt.Sprint(q.Requeues), "[]"))
+	}
 	if q.ResReq != "" {
 		p.printf("RES_REQ:  %s\n", q.ResReq)
 	}

@@ -89,7 +89,7 @@ const (
 type ended struct {
 	ID   backends.ID
 	Run  int
-	Code int // 128 + signal
+	Code int // 128 + signal; shellKilled + signal: the shell in which LSF runs the job died of it
 }
 
 // hostChange is what badmin or a failure does to a host.
@@ -175,7 +175,7 @@ type gap uint8
 const (
 	noGap    gap = iota
 	leaving      // shows RUN
-	gone         // shows EXIT
+	gone         // shows EXIT; brequeue -e of a job that has ended begins here
 	settling     // shows PEND, and is not scheduled yet
 	waking       // no requeue: a resumed run shows SSUSP
 	lost         // shows EXIT, for good: its host was down
@@ -201,6 +201,7 @@ const (
 	errProgress   = "Operation is in progress"
 	errName       = "Bad job name"
 	errJobID      = "Illegal job ID."
+	errAction     = "Bad or invalid action specification"
 )
 
 func newQueue(cfg Config) *queue {
@@ -288,9 +289,15 @@ func (q *queue) advance(now time.Time) {
 	}
 	q.now = later(q.now, now)
 	q.feed(manager.Tick{})
-	if before := q.now.Add(-q.cfg.Params.CleanPeriod); slices.ContainsFunc(q.order, func(j *job) bool { return !j.Ended.IsZero() && j.Ended.Before(before) }) {
+	if before, some := q.outlived(q.now); some {
 		q.feed(manager.Forget{EndedBefore: before})
 	}
+}
+
+// outlived reports whether a job has been ended for longer than CLEAN_PERIOD: since before.
+func (q *queue) outlived(now time.Time) (before time.Time, some bool) {
+	before = now.Add(-q.cfg.Params.CleanPeriod)
+	return before, slices.ContainsFunc(q.order, func(j *job) bool { return !j.Ended.IsZero() && j.Ended.Before(before) })
 }
 
 func later(a, b time.Time) time.Time {

@@ -88,6 +88,70 @@ func TestRequeueGapInSeconds(t *testing.T) {
 	}
 }
 
+// brequeue -e brings a job back that has ended as EXIT, with its ID, until it is forgotten.
+func TestRequeueExited(t *testing.T) {
+	m := newMachine(t)
+	refused := func(sentence string) {
+		t.Helper()
+		r, _ := m.queue.step(input{At: m.now, By: caller{Name: "alice"}, Act: &act{Verb: verbRequeue, Jobs: []string{"1"}, Exited: true}})
+		if r.Results[0].Err != sentence {
+			t.Errorf("%+v, want %s", r.Results, sentence)
+		}
+	}
+	j, next := m.submit(), m.submit()
+	refused(errStarted)
+	m.step(time.Minute, input{Ended: &ended{ID: j.id, Run: 1, Code: 85}})
+	if j.Stat != EXIT || j.ExitCode != 85 || next.Stat != RUN {
+		t.Fatalf("%+v", j.Job)
+	}
+	back := acting(verbRequeue, "1")
+	back.Act.Exited, back.Act.Hold = true, true
+	m.step(time.Second, back)
+	if j.Stat != EXIT || j.ExitCode != 85 {
+		t.Errorf("%+v", j.Job)
+	}
+	m.step(time.Second, input{})
+	refused(errNotStarted)
+	if j.Stat != PSUSP || j.ID != 1 || j.Requeued != 1 || !j.Started.IsZero() || !j.Ended.IsZero() || j.ExitCode != 0 {
+		t.Errorf("%+v", j.Job)
+	}
+	m.step(2*time.Second, acting(verbResume, "1"))
+	m.step(time.Second, input{Ended: &ended{ID: next.id, Run: 1}})
+	m.step(0, input{})
+	if j.Stat != RUN {
+		t.Fatalf("%+v", j.Job)
+	}
+	if later := m.submit(); later.ID == j.ID || later.ID == next.ID {
+		t.Errorf("another job gets the ID %d", later.ID)
+	}
+	m.step(time.Second, input{Ended: &ended{ID: j.id, Run: 1}})
+	if j.Stat != DONE {
+		t.Fatalf("%+v", j.Job)
+	}
+	refused(errAction)
+	m.step(2*time.Hour, input{})
+	refused(errNoJob)
+}
+
+// A queue's REQUEUE_EXIT_VALUES bring a job back at once, by nobody's command.
+func TestRequeueExitValues(t *testing.T) {
+	m := newMachine(t)
+	m.cfg.Queues[1].Requeues = []int{85, 99}
+	j := m.submit()
+	m.step(time.Minute, input{Ended: &ended{ID: j.id, Run: 1, Code: 85}})
+	if j.Stat != PEND || j.Requeued != 1 {
+		t.Fatalf("%+v", j.Job)
+	}
+	m.step(time.Second, input{})
+	if j.Stat != RUN || j.run != 2 {
+		t.Fatalf("run %d: %+v", j.run, j.Job)
+	}
+	m.step(time.Second, input{Ended: &ended{ID: j.id, Run: 2, Code: 3}})
+	if j.Stat != EXIT || j.ExitCode != 3 {
+		t.Fatalf("%+v", j.Job)
+	}
+}
+
 func TestRunLimitCountsRunningTimeOnly(t *testing.T) {
 	m := newMachine(t)
 	m.cfg.Unkind.ResumedBySSUSP = false // it would run a second later

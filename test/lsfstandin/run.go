@@ -239,10 +239,7 @@ func (d *daemon) order(j *job, e effect) order {
 		"LSB_JOBID="+strconv.FormatInt(j.ID, 10), "LSB_JOBINDEX="+strconv.Itoa(j.Index), "LSB_BATCH_JID="+backends.ID{Job: j.ID, Index: j.Index}.String(),
 		"LSB_HOSTS="+strings.Join(hosts, " "), "LSB_MCPU_HOSTS="+strings.Join(counts, " "), "LSB_DJOB_NUMPROC="+strconv.Itoa(len(hosts)),
 		"LSB_JOBNAME="+j.Name, "LSB_QUEUE="+j.Queue, "LSB_SUB_HOST="+j.FromHost, "LS_SUBCWD="+w.dir, "LSFUSER="+j.User)
-	if j.Requeued > 0 {
-		o.Env = append(o.Env, "LSB_RESTART=Y") // IBM: lsf_config_ref, environment variables set for job execution
-	}
-	return o
+	return o // LSB_RESTART is set after brestart, bmig and a host's failure, not after brequeue (LSF 7.3, configuration reference)
 }
 
 // RunJob runs one job to its end, as sbatchd's child does, in a session of its own; then it
@@ -292,30 +289,45 @@ func superviseJob(o *order, path string, l *net.UnixListener) int {
 	case !ok:
 		return 255
 	case status.Signaled():
-		return 128 + int(status.Signal())
+		return shellKilled + int(status.Signal())
 	}
 	return status.ExitStatus()
 }
 
-// command returns the job's process: a shell that reads its line, as LSF has it, or the
-// script that came on standard input.
+// trapSignals is LSB_TRAPSIGS, with which the shell that LSF runs a job in begins: TERM, USR1,
+// USR2, INT and HUP reach the job and leave this shell alone (volclava's sources,
+// lsbatch/daemons/sbd.job.c).
+const trapSignals = "trap # 15 10 12 2 1"
+
+// jobFile returns the script that LSF runs for a job: the user's line, or the script that came
+// on standard input, between lines of its own (volclava's sources, lsbatch/lib/lsb.h).
+func (o *order) jobFile() string {
+	first, text := "#! /bin/sh\n", o.Command
+	if line, rest, _ := strings.Cut(text, "\n"); o.Script && strings.HasPrefix(line, "#!") {
+		if words := strings.Fields(line[2:]); len(words) == 0 || !slices.Contains([]string{"sh", "bash", "dash", "ksh"}, filepath.Base(words[0])) {
+			return text // it may be no shell's
+		}
+		first, text = line+"\n", rest
+	}
+	return first + "\n$LSB_TRAPSIGS\n# LSBATCH: User input\n" + text + "\nExitStat=$?\nwait\n# LSBATCH: End user input\ntrue\nexit `expr $? \"|\" $ExitStat`\n"
+}
+
+// command returns the job's process.
 func (o *order) command(path string) (*exec.Cmd, error) {
 	syscall.Umask(o.Umask)
-	argv := []string{"/bin/sh", "-c", o.Command}
-	if o.Script {
-		if err := os.WriteFile(path+".script", []byte(o.Command), 0o600); err != nil {
-			return nil, err
-		}
-		if err := os.Chmod(path+".script", 0o700); err != nil {
-			return nil, err
-		}
-		argv = []string{"/bin/sh", path + ".script"}
-		if strings.HasPrefix(o.Command, "#!") {
-			argv = argv[1:]
-		}
+	text := o.jobFile()
+	if err := os.WriteFile(path+".script", []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path+".script", 0o700); err != nil {
+		return nil, err
+	}
+	argv := []string{"/bin/sh", path + ".script"}
+	if !strings.HasPrefix(text, "#! /bin/sh\n") {
+		argv = argv[1:]
 	}
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it has no time limit
-	cmd.Dir, cmd.Env = o.Dir, o.Env
+	cmd.Dir, cmd.Env = o.Dir, append(slices.Clone(o.Env), "LSB_TRAPSIGS="+trapSignals)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Stdin != "" {
 		in, err := os.Open(o.Stdin)

@@ -21,6 +21,9 @@ type Unkind struct {
 	// ExitedStayEnded: `brequeue -e` refuses what brequeue itself has ended so. IBM
 	// documents the option, and lsf-facts.md doesn't know what lava does with it.
 	ExitedStayEnded bool
+	// ShellSignalledDone: a job is DONE if a signal that LSF did not send to kill it ends
+	// the shell that it runs in (lsf-facts.md, live volclava 2.2). lava only.
+	ShellSignalledDone bool
 	// ShortHostList: `bjobs -UF` counts the slots of a host, <4*h1>, as where lsf.conf
 	// has LSB_SHORT_HOSTLIST=1 (volclava's sources, lsbatch/cmd/cmd.job.c).
 	ShortHostList bool
@@ -50,6 +53,7 @@ func AllUnkind() Unkind {
 		BeginNeverClears:          true,
 		RequeueLosesJobOnDeadHost: true,
 		ExitedStayEnded:           true,
+		ShellSignalledDone:        true,
 		ShortHostList:             true,
 		ChargedShare:              true,
 		PostExecError:             true,
