@@ -181,7 +181,7 @@ func (c *Client) confirmSaving(ctx context.Context, b batch) batch {
 			it.Err = err
 		case j.State.Ended():
 			it.Err = reconcile.WrongState(&j.Job)
-		case j.saving():
+		case j.saving() && j.Priority.Level() == backends.LevelVictim: // also squeue shows it
 			c.mu.Lock()
 			c.saves[run{it.ID, it.Job.start}] = it.Job.record
 			c.mu.Unlock()

@@ -76,7 +76,10 @@ func TestSavers(t *testing.T) {
 	if j := f.job(f.ids["finishes"]); j.Mark != "r1" {
 		t.Errorf("the job that finished: %+v, want its mark", j)
 	}
-	f.Saved()
+	for range 2 { // the first state may have been gathered before
+		f.change("hangs")
+		f.Saved()
+	}
 	if err := f.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +133,26 @@ func TestSaverThatSlurmRequeues(t *testing.T) {
 	}
 }
 
+// The rank of a job whose owner set its priority does not show that it was asked to save itself:
+// it is requeued at once.
+func TestSaverWithAPriorityOfItsOwner(t *testing.T) {
+	t.Parallel()
+	f := newSaverFarm(t)
+	x := savers["is-awaited"]
+	f.submit("saves", x)
+	f.await("its run", func() bool { return len(f.lines("saves", "runs")) == 1 })
+	if _, err := f.Cluster.Run(t.Context(), "scontrol", "update", "JobId="+f.ids["saves"].String(), "Priority=5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.engine.Requeue(t.Context(), []backends.Act{{ID: f.ids["saves"], Save: f.save(x)}}).First(); err != nil {
+		t.Fatal(err)
+	}
+	f.over("saves", x)
+	if saved := f.lines("saves", "state"); len(saved) != 0 {
+		t.Errorf("it wrote %q", saved)
+	}
+}
+
 // slurmctld dies after it has acknowledged a record and before the signal, and comes back
 // without the record. The job ends before it could be written again.
 func TestSaverWhoseRecordIsLost(t *testing.T) {
@@ -150,9 +173,7 @@ func TestSaverWhoseRecordIsLost(t *testing.T) {
 		}
 	}
 	// What is written within five seconds after its state was saved slurmctld loses.
-	if _, err := f.Cluster.Run(t.Context(), "scontrol", "update", "JobId="+f.ids["saves"].String(), "Comment=x"); err != nil {
-		t.Fatal(err)
-	}
+	f.change("saves")
 	f.Saved()
 	if err := f.engine.Requeue(t.Context(), []backends.Act{{ID: f.ids["saves"], Save: f.save(x)}}).First(); err != nil {
 		t.Fatal(err)
@@ -160,6 +181,14 @@ func TestSaverWhoseRecordIsLost(t *testing.T) {
 	f.over("saves", x)
 	if saved := f.lines("saves", "state"); len(saved) != 1 {
 		t.Errorf("it wrote %q", saved)
+	}
+}
+
+// change gives slurmctld something to save.
+func (f *saverFarm) change(name string) {
+	f.Helper()
+	if _, err := f.Cluster.Run(f.Context(), "scontrol", "update", "JobId="+strconv.FormatInt(f.ids[name].Job, 10), "Comment=x"+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
+		f.Fatal(err)
 	}
 }
 
@@ -193,7 +222,7 @@ type saverFarm struct {
 func newSaverFarm(t *testing.T, conf ...string) *saverFarm {
 	t.Helper()
 	dir := dirForJobs(t)
-	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: 12, Memory: 4096, Conf: conf})
+	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: 12, Memory: 4096, Conf: append(conf, "MinJobAge=300")}) // a busy machine may take long
 	return &saverFarm{t, c, open(c, ""), dir, map[string]backends.ID{}}
 }
 
