@@ -24,13 +24,14 @@ type serving struct {
 	soft    []*job               // those with slots tentatively reserved, which host.soft adds up
 	outbids []*job               // whose nomination was withdrawn after their turn: they get another turn
 	trying  map[backends.ID]bool // jobs whose trials go on
+	awaited map[*job]bool        // jobs that end by their run limits, whose slots beneficiaries wait for
 	reasons map[*choices]string  // why no job can be preempted
 }
 
 // serveDue serves the jobs whose clock has passed the threshold: with slots that are
 // free or about to be, else by preempting exactly the need (R14, R15).
 func serveDue(b *books, lowered []*job) *serving {
-	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, reasons: map[*choices]string{}}
+	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, awaited: map[*job]bool{}, reasons: map[*choices]string{}}
 	s.readTrials()
 	s.nominateOpen()
 	s.repeatOpen()
@@ -152,6 +153,9 @@ func (s *serving) serve(b *job) bool {
 		}
 		s.skip(b.ID, s.whyNoVictims(b))
 		s.reserve(b, hosts)
+		return false
+	}
+	if s.awaits(b) {
 		return false
 	}
 	if limit := s.cycleCap(); s.quota.first && s.quota.victims+len(set.victims) > limit {
