@@ -143,3 +143,29 @@ func TestBackfillFillsHoles(t *testing.T) {
 		t.Error("run limits gain nothing")
 	}
 }
+
+// Jobs that end by their run limits are waited for, and yet no job of a pool waits longer than is
+// promised.
+func TestPromiseHoldsWhereEndsAreWaitedFor(t *testing.T) {
+	reclaims := 0
+	rapid.Check(t, func(t *rapid.T) {
+		records := requested(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(50, 300).Draw(t, "jobs"), 32, 1.5)
+		for i := range records { // most end by their limits, in seconds
+			records[i].Slots = min(records[i].Slots, 8)
+			records[i].RunLimit = max(time.Minute, records[i].RunLimit/20)
+			records[i].Run = min(2*records[i].Run, records[i].RunLimit)
+		}
+		store := storeOf(t, records)
+		defer store.Close()
+		s := setup(store, 32, planEntry("a", 8), planEntry("b", 8))
+		s.Check, s.Policies, s.ScaleArrivals = false, []string{simulate.PBA}, 12
+		p := mustRun(t, s).Policies[0]
+		if p.Within.OverPromise > 0 || p.Useless > 0 {
+			t.Fatalf("%d jobs waited longer than is promised, %d evictions were useless: clock %+v", p.Within.OverPromise, p.Useless, p.Within.Clock)
+		}
+		reclaims += p.Reclaims
+	})
+	if t.Logf("%d reclaims", reclaims); reclaims == 0 {
+		t.Error("nothing was ever preempted")
+	}
+}
