@@ -128,8 +128,14 @@ func TestWhoMayAskForASave(t *testing.T) {
 	b.refuses(Requeue{other, []backends.Act{{ID: id, Save: saveBySignal}}}, backends.ErrDenied)
 	b.refuses(Requeue{admin, []backends.Act{{ID: stays, Save: saveBySignal}}}, backends.ErrDenied)
 	for _, save := range []backends.Checkpoint{
-		{Signal: "SIGKILL", Wait: time.Second}, {Signal: "SIGUSR1"}, {Signal: "SIGUSR1", Wait: 48 * time.Hour}, {Signal: "SIGUSR1", Command: "/a", Wait: time.Second},
-		{Command: "save", Wait: time.Second}, {Command: "/a\n", Wait: time.Second}, {Command: "/" + strings.Repeat("a", 2000), Wait: time.Second}, {Wait: time.Second},
+		{Signal: "SIGKILL", Wait: time.Second},
+		{Signal: "SIGUSR1"},
+		{Signal: "SIGUSR1", Wait: 48 * time.Hour},
+		{Signal: "SIGUSR1", Command: "/a", Wait: time.Second},
+		{Command: "save", Wait: time.Second},
+		{Command: "/a\n", Wait: time.Second},
+		{Command: "/" + strings.Repeat("a", 2000), Wait: time.Second},
+		{Wait: time.Second},
 		{Command: "/" + backends.Escape("\xff"), Wait: time.Second},
 	} {
 		if b.do(Requeue{admin, []backends.Act{{ID: id, Save: save}}}); b.last.Errors.First() == nil {
