@@ -70,7 +70,7 @@ func TestVictimIsAskedToSaveItself(t *testing.T) { // R33
 			}
 			continue
 		}
-		if want, _ := backends.ParseCheckpoint(c.checkpoint); a.Save != want || a.Grace != 0 || victim.Save != want.Wait || !strings.Contains(a.Notice, "to save itself within 1m30s") {
+		if want, _ := backends.ParseCheckpoint(c.checkpoint); a.Save != want || a.Grace != 0 || victim.Save != want.Wait || !strings.Contains(a.Notice, "asked to save itself within 1m30s") {
 			t.Errorf("%s: %+v, %+v", name, a, victim)
 		}
 	}

@@ -162,7 +162,7 @@ func (s *serving) preemptVictim(j, b *job, r *Reclaim) {
 	case j.preempt == backends.PreemptSuspend:
 		act.Verb, act.Grace, done = Suspend, 0, "suspended"
 	case j.saves.OnDemand():
-		act.Grace, act.Save, done = 0, j.saves, fmt.Sprintf("to save itself within %v and be requeued", j.saves.Wait)
+		act.Grace, act.Save, done = 0, j.saves, fmt.Sprintf("asked to save itself within %v and requeued", j.saves.Wait)
 	}
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), s.now.Format("15:04"), j.ID)
 	s.acts.add(stagePreempt, act)
