@@ -51,6 +51,7 @@ const (
 	lawKey
 	lawSaves
 	lawLeast
+	lawProtected
 	crash // in no document: nothing panics
 	laws
 )
@@ -88,6 +89,7 @@ const (
 	metSaveFailed
 	metFinished
 	compared
+	protectedOnes
 	shares
 )
 
@@ -103,7 +105,7 @@ func (s share) String() string {
 		"renewed the hold of a job that can't be preempted",
 		"kept slots free", "preempted a job for a slot that is kept free", "had a standby job end for a job",
 		"had a victim save itself", "had a victim fail to save itself", "had a victim that only had to end",
-		"preempted the best of several sets",
+		"preempted the best of several sets", "preempted while a job had lost too much already",
 	}[s]
 }
 

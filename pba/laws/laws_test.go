@@ -28,6 +28,9 @@ func TestLawUseCountsUnderItsProject(t *testing.T) { obeyed(t, lawKey) }
 // R34: no set of victims is better than the chosen one, by brute force.
 func TestLawLeastIsLost(t *testing.T) { obeyed(t, lawLeast) }
 
+// R35: no set of victims has fewer jobs that lost too much already than the chosen one.
+func TestLawJobsThatLostTooMuchGoLast(t *testing.T) { obeyed(t, lawProtected) }
+
 // A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
 
@@ -92,7 +95,7 @@ func TestLawNothingPanics(t *testing.T) { obeyedOnOthers(t, crash) }
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
 	checkShares(t, allFarms(), map[share]float64{
-		reclaimed: 30, compared: 5, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5,
+		reclaimed: 30, compared: 5, protectedOnes: 1, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5, hurried: 5,
 		metNeeds: 5, metSuits: 5, metAlone: 5, metForm: 5, metThrottle: 5, metOdd: 5, metOutage: 1, metAway: 5, metSaved: 5, metSaveFailed: 2, metFinished: 1,
 	})
 }

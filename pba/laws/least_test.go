@@ -11,6 +11,7 @@ import (
 
 // rating is what a set of victims is compared by, the less the better.
 type rating struct {
+	spent  int        // jobs that lost too much already
 	excess int        // slots beyond the need
 	worst  [4]float64 // of its most valued job, see ratingOf
 	count  int
@@ -18,7 +19,7 @@ type rating struct {
 }
 
 func (a rating) compare(b rating) int {
-	return cmp.Or(cmp.Compare(a.excess, b.excess), slices.Compare(a.worst[:], b.worst[:]), cmp.Compare(a.count, b.count), cmp.Compare(a.lost, b.lost))
+	return cmp.Or(cmp.Compare(a.spent, b.spent), cmp.Compare(a.excess, b.excess), slices.Compare(a.worst[:], b.worst[:]), cmp.Compare(a.count, b.count), cmp.Compare(a.lost, b.lost))
 }
 
 // stake is a job that may be preempted, as this law sees it.
@@ -28,10 +29,11 @@ type stake struct {
 	lost    float64
 	value   [4]float64 // over-subscription, work lost, start, ID: the least goes first
 	suspend bool
+	spent   bool
 }
 
 // lawLeast: where one beneficiary that asks for slots and memory alone is served, no set of
-// victims is better than the chosen one (R34). All sets are tried, on each host, or over the farm for one that
+// victims is better than the chosen one (R34), nor has fewer jobs that lost too much already (lawProtected, R35). All sets are tried, on each host, or over the farm for one that
 // may span hosts.
 func (g *judge) lawLeast() {
 	if len(g.fresh) != 1 || len(g.served) != 1 || g.hypothetical || g.d.Considers != considersNever || g.d.broken[lawKey] != "" {
@@ -111,7 +113,11 @@ func (g *judge) lawLeast() {
 			}
 			sets++
 			if other := rate(set, max(b.Slots-have, 0)); other.compare(got) < 0 && g.withinHour(set) {
-				g.d.breach(lawLeast, "reclaim %d preempts %v for job %v: %+v; better on %v: %+v, %v", r.ID, slices.Sorted(idsOf(g.gone)), b.ID, got, on, other, names(set))
+				broken := lawLeast
+				if other.spent < got.spent {
+					broken = lawProtected
+				}
+				g.d.breach(broken, "reclaim %d preempts %v for job %v: %+v; better on %v: %+v, %v", r.ID, slices.Sorted(idsOf(g.gone)), b.ID, got, on, other, names(set))
 				return
 			}
 		}
@@ -131,6 +137,9 @@ func rate(set []stake, need int) rating {
 	for i, s := range set {
 		r.excess += s.job.Slots
 		r.lost += s.lost
+		if s.spent {
+			r.spent++
+		}
 		if i == 0 || slices.Compare(s.value[:], r.worst[:]) > 0 {
 			r.worst = s.value
 		}
@@ -169,6 +178,7 @@ func (g *judge) stakes() (all []stake) {
 			often = append(often, j)
 		}
 	}
+	spent := g.protected(running, slots)
 	slices.SortFunc(often, func(x, y *backends.Job) int { return cmp.Or(x.Started.Compare(y.Started), x.ID.Compare(y.ID)) })
 	held := 0
 	for _, j := range often {
@@ -179,7 +189,7 @@ func (g *judge) stakes() (all []stake) {
 	}
 	for j := range running {
 		tag, _, _ := backends.ParseTag(j.Tag)
-		s := stake{job: j, account: g.books.account(j), suspend: tag.Preempt == backends.PreemptSuspend}
+		s := stake{job: j, account: g.books.account(j), suspend: tag.Preempt == backends.PreemptSuspend, spent: spent[j]}
 		ran := j.RanFor + now.Sub(j.Started)
 		away := slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return up[p.Host] == nil })
 		grace, save := g.policy.GracePeriod, g.d.mustSave(j)
@@ -209,6 +219,26 @@ func (g *judge) stakes() (all []stake) {
 	}
 	slices.SortFunc(all, func(x, y stake) int { return x.job.ID.Compare(y.job.ID) })
 	return all
+}
+
+// protected returns the jobs that lost too much already, within their share (R35).
+func (g *judge) protected(running map[*backends.Job]bool, slots int) map[*backends.Job]bool {
+	var all []*backends.Job
+	for j := range running {
+		if g.p.Memory.Jobs[j.ID].Lost > float64(j.Slots)*g.policy.MaxLost.Seconds() {
+			all = append(all, j)
+		}
+	}
+	slices.SortFunc(all, func(x, y *backends.Job) int { return cmp.Or(x.Started.Compare(y.Started), x.ID.Compare(y.ID)) })
+	protected, held := map[*backends.Job]bool{}, 0
+	for _, j := range all {
+		if float64(held+j.Slots) <= g.policy.UnpreemptableShare*float64(slots) {
+			held += j.Slots
+			protected[j] = true
+		}
+	}
+	g.d.met[protectedOnes] = g.d.met[protectedOnes] || held > 0
+	return protected
 }
 
 // withinHour reports whether a set stays within what accounts may lose in an hour (R22).

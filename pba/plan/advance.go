@@ -12,8 +12,8 @@ import (
 // which reclaim acted, even if the engine died before it recorded the act.
 func (r *Reclaim) Mark() string { return fmt.Sprintf("r%d", r.ID) }
 
-// updateFates records what became of the victims of each reclaim since the last cycle.
-// It trusts the snapshot alone: an act that was intended may or may not have been
+// updateFates records what became of the victims of each reclaim since the last cycle,
+// and what these lost by it (R35). It trusts the snapshot alone: an act that was intended may or may not have been
 // done (R18).
 func (f *farm) updateFates() {
 	memory := &f.plan.Memory

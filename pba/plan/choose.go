@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ type candidate struct {
 	need    int                  // slots that the beneficiary lacks
 	excess  int                  // slots freed beyond the need; in all for a job that is not plain: what it lacks is not the same everywhere
 	lost    float64              // slot-seconds of work
+	spent   int                  // victims that lost too much already (R35)
 	cut     int                  // sets that were not compared with it; see table
 }
 
@@ -40,10 +42,10 @@ type item struct {
 	lost   float64
 }
 
-// better orders candidate sets (R17): slots beyond the need; their most valued
+// better orders candidate sets (R17): members that lost too much already (R35); slots beyond the need; their most valued
 // member; number of jobs; slot-seconds lost; IDs. Negative: a before b.
 func better(a, b *candidate) int {
-	if c := cmp.Compare(a.excess, b.excess); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.spent, b.spent), cmp.Compare(a.excess, b.excess)); c != 0 {
 		return c
 	}
 	if c := compareMostValued(a.victims, b.victims); c != 0 {
@@ -77,23 +79,49 @@ const (
 )
 
 // choose finds the best set among items, which stand least valued first: the
-// fewest slots freed in all that free what is wanted, then the order of better.
+// fewest jobs that lost too much already (R35), the fewest slots freed in all that free what is wanted, then the order of better.
 // It returns nil if all of them together are not enough, or nothing is wanted, and how many
 // sets it did not compare.
 //
 // It is a subset sum over the slots freed; where memory or jobs over several
 // hosts matter, each sum keeps the sets that no other one beats in everything, up to a bound.
 func choose(items []item, w want) (set []*job, cut int) {
-	if it := single(items, w); it != nil {
-		return []*job{it.job}, 0
+	spent := 0
+	for i := range items {
+		if items[i].job.spent {
+			spent++
+		}
 	}
+	if spent == 0 {
+		return chooseWith(items, w, 0)
+	}
+	rest := slices.DeleteFunc(slices.Clone(items), func(it item) bool { return it.job.spent })
+	if set, cut = chooseWith(rest, w, 0); set != nil || greedySet(items, w) == nil {
+		return set, cut
+	}
+	for most := 1; set == nil && most <= spent; most++ {
+		set, cut = chooseWith(items, w, most)
+	}
+	return set, cut
+}
+
+// chooseWith is choose with no more than so many jobs that lost too much already.
+func chooseWith(items []item, w want, spent int) (set []*job, cut int) {
 	greedy := greedySet(items, w)
 	if greedy == nil {
 		return nil, 0
 	}
+	if it := single(items, w); it != nil && !it.job.spent {
+		return []*job{it.job}, 0
+	}
+	total := totalOf(greedy)
+	if spent > 0 {
+		greedy, total = nil, math.MaxInt // it may have more of them
+	}
 	// The shortest prefix that still reaches the least total keeps the value of the most
 	// valued member least.
-	t := newTable(items, w, totalOf(greedy))
+	t := newTable(items, w, total)
+	t.spent = spent
 	few := 0
 	for i := range items {
 		if t.include(&items[i]) {
@@ -104,6 +132,7 @@ func choose(items []item, w want) (set []*job, cut int) {
 		return jobsOf(greedy), t.cut
 	}
 	exact := newTable(items[:few], w, t.least)
+	exact.spent = spent
 	exact.detailed = true
 	for i := range items[:few] {
 		exact.include(&items[i])
@@ -187,6 +216,9 @@ func totalOf(items []*item) (slots int) {
 
 // jobsOf returns the jobs of items, least valued first.
 func jobsOf(items []*item) []*job {
+	if items == nil {
+		return nil
+	}
 	jobs := make([]*job, len(items))
 	for i, it := range items {
 		jobs[i] = it.job
@@ -202,6 +234,7 @@ type partial struct {
 	memory int64
 	needs  []int // nil if want.needs is
 	jobsIn int
+	spent  int // of them lost too much already
 	lost   float64
 	last   *item
 	rest   *partial
@@ -243,6 +276,7 @@ type table struct {
 	want     want
 	sets     [][]*partial
 	detailed bool // sets are told apart by the number of jobs and the work lost, too
+	spent    int  // jobs that lost too much already that a set may have
 	most     int  // sets of one total
 	compared int  // sets
 	cut      int  // those that were left out
@@ -271,9 +305,15 @@ func (t *table) include(it *item) (better bool) {
 				gain:   min(s.gain+it.gain, max(t.want.slots, 0)),
 				memory: min(s.memory+it.memory, max(t.want.memory, 0)),
 				jobsIn: s.jobsIn + 1,
+				spent:  s.spent,
 				lost:   s.lost + it.lost,
 				last:   it,
 				rest:   s,
+			}
+			if it.job.spent {
+				if next.spent++; next.spent > t.spent {
+					continue
+				}
 			}
 			if t.want.needs != nil {
 				next.needs = addUpTo(s.needs, it.frees, t.want.needs)
@@ -357,7 +397,7 @@ func (t *table) lacks(s *partial) float64 {
 
 // covers reports whether a partial set does all that another does, at no more cost.
 func (s *partial) covers(b *partial, detailed bool) bool {
-	return s.gain >= b.gain && s.memory >= b.memory && reaches(s.needs, b.needs) &&
+	return s.gain >= b.gain && s.memory >= b.memory && s.spent <= b.spent && reaches(s.needs, b.needs) &&
 		(!detailed || s.jobsIn < b.jobsIn || s.jobsIn == b.jobsIn && s.lost <= b.lost)
 }
 

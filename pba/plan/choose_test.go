@@ -18,7 +18,7 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 		for i := range rapid.IntRange(0, 9).Draw(t, "jobs") {
 			gain := rapid.IntRange(1, 4).Draw(t, "gain")
 			elsewhere := rapid.IntRange(0, 2).Draw(t, "elsewhere")
-			j := &job{Slots: gain + elsewhere, Job: &backends.Job{ID: backends.ID{Job: int64(100 - i)}, Started: noon.Add(-time.Duration(i) * time.Minute)}, worth: [5]int64{int64(i)}}
+			j := &job{Slots: gain + elsewhere, Job: &backends.Job{ID: backends.ID{Job: int64(100 - i)}, Started: noon.Add(-time.Duration(i) * time.Minute)}, worth: [5]int64{int64(i)}, spent: rapid.IntRange(0, 3).Draw(t, "lost too much") == 0}
 			items = append(items, item{job: j, slots: j.Slots, gain: gain, memory: int64(rapid.IntRange(0, 4).Draw(t, "memory")), lost: float64(rapid.IntRange(0, 3).Draw(t, "lost"))})
 		}
 		w := want{slots: rapid.IntRange(1, 9).Draw(t, "need"), memory: int64(rapid.IntRange(0, 6).Draw(t, "need memory"))}
@@ -34,6 +34,9 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 					c.victims = append(c.victims, items[i].job)
 					c.excess += items[i].job.Slots
 					c.lost += items[i].lost
+					if items[i].job.spent {
+						c.spent++
+					}
 					gain, memory = gain+items[i].gain, memory+items[i].memory
 				}
 			}
@@ -50,6 +53,9 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 		c := &candidate{victims: got, excess: -w.slots}
 		for _, j := range got {
 			c.excess += j.Slots
+			if j.spent {
+				c.spent++
+			}
 			for _, it := range items {
 				if it.job == j {
 					c.lost += it.lost
@@ -57,7 +63,7 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 			}
 		}
 		best.hosts = nil
-		if c.excess != best.excess || compareMostValued(c.victims, best.victims) != 0 || len(c.victims) != len(best.victims) || c.lost != best.lost {
+		if c.spent != best.spent || c.excess != best.excess || compareMostValued(c.victims, best.victims) != 0 || len(c.victims) != len(best.victims) || c.lost != best.lost {
 			t.Fatalf("choose selected %s, brute force %s", show(c), show(best))
 		}
 	})

@@ -104,6 +104,9 @@ func (f *farm) explain(j *job, e *Explanation) {
 	}
 	if !j.pba() && j.managed && !j.Interactive && !(j.NoRequeue && j.preempt == backends.PreemptRequeue) {
 		e.Stake = f.stake(j)
+		if j.spent {
+			e.Stake = "it lost too much already: it is preempted only if no other jobs will do (max_lost); " + e.Stake
+		}
 	}
 	if fits := len(fittingPools(j.verdict.pools, j.Slots)) > 0; fits && f.rest != nil && (j.State == backends.Running || understood(j.Job)) {
 		e.Tests = append(e.Tests, Test{Name: "a pool that it fits has hosts where it runs, or may run", Passed: len(j.pools) > 0})

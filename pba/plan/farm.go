@@ -48,6 +48,7 @@ type job struct {
 	trying   bool        // serveDue: its trial goes on (see Trial)
 	barred   string      // serveDue: hosts where the queue refused a trial of it, as in shape
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
+	spent    bool        // findVictims: it lost too much already (R35)
 	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
 	worth    [5]int64    // findVictims: by R17's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise

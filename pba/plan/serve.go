@@ -255,7 +255,7 @@ func (s *serving) cycleCap() int {
 func (s *serving) chooseSet(b *job) *candidate {
 	b.budget = s.slotsForWhole(b)
 	best := s.chooseAnew(b)
-	if again := s.chooseAgain(b); again != nil && (best == nil || again.excess <= best.excess) {
+	if again := s.chooseAgain(b); again != nil && (best == nil || cmp.Or(cmp.Compare(again.spent, best.spent), cmp.Compare(again.excess, best.excess)) <= 0) {
 		return again
 	}
 	return best
@@ -302,6 +302,9 @@ func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 	for _, j := range set {
 		c.excess += j.Slots
 		c.lost += j.lost
+		if j.spent {
+			c.spent++
+		}
 	}
 	return c
 }

@@ -56,11 +56,14 @@ func (f *farm) chooseSpan(b *job, on []*host) *candidate {
 // leastOfEachSize keeps, of the jobs that free alike, only as many as a set could
 // use: the least valued ones. A better set never needs another.
 func leastOfEachSize(items []item, need int) []item {
-	type size struct{ slots, gain int }
+	type size struct {
+		slots, gain int
+		spent       bool
+	}
 	seen := map[size]int{}
 	var kept []item
 	for _, it := range items {
-		s := size{it.slots, it.gain}
+		s := size{it.slots, it.gain, it.job.spent}
 		if it.gain == 0 || seen[s] > (max(need, 0)/it.gain+1)*2 {
 			continue
 		}

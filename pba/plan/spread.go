@@ -22,6 +22,8 @@ type spread struct {
 	byHost bool
 	limit  *job // no victim is more valued; nil: any
 	cut    *int // sets that were not compared
+
+	without bool // jobs that lost too much already
 }
 
 // cost orders victims by slots, number and work lost.
@@ -59,6 +61,11 @@ func (f *farm) chooseSpread(b *job, hosts []*host) *candidate {
 	slices.SortFunc(all, leastValued)
 	all = slices.Compact(all)
 	enough := func(set []*job) bool { return f.fitSpan(b, hosts, set) != nil }
+	rest := slices.DeleteFunc(slices.Clone(all), func(j *job) bool { return j.spent })
+	without := len(rest) < len(all) && enough(rest) // so no job that lost too much already is needed (R35)
+	if without {
+		all = rest
+	}
 	var found *candidate
 	consider := func(set []*job, ok bool) {
 		if !ok {
@@ -79,9 +86,9 @@ func (f *farm) chooseSpread(b *job, hosts []*host) *candidate {
 		return nil
 	}
 	few, cut := f.promising(b, hosts), 0
-	consider(spread{b: b, form: b.form(), cut: &cut}.least(few, all))
+	consider(spread{b: b, form: b.form(), cut: &cut, without: without}.least(few, all))
 	if wide {
-		consider(spread{b: b, form: b.form(), cut: &cut, byHost: true}.least(few, all))
+		consider(spread{b: b, form: b.form(), cut: &cut, without: without, byHost: true}.least(few, all))
 	}
 	if found == nil || wide {
 		consider(shortest(all, enough))
@@ -227,7 +234,7 @@ func (s spread) tableFor(h *host, slots int) *table {
 		most = totalOf(enough) // that is enough for fewer slots, too
 	}
 	t := newTable(items, w, most)
-	t.detailed = true
+	t.detailed, t.spent = true, len(items)
 	for i := range items {
 		t.include(&items[i])
 	}
@@ -246,6 +253,9 @@ func (s spread) items(h *host, w *want) []item {
 	items := itemsFor(h, s.b, w)
 	if s.limit != nil {
 		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool { return leastValued(it.job, s.limit) > 0 })
+	}
+	if s.without {
+		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool { return it.job.spent })
 	}
 	if s.byHost {
 		items = slices.Clone(items)

@@ -50,6 +50,7 @@ type Policy struct {
 	MaxVictims           int           // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
 	MaxVictimsPerProject int           // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
+	MaxLost              time.Duration // of work a slot that a job may lose before it is protected (R35); 0: its run limit, or 4 h
 	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)
 	Dummies              dummy.Policy
 }

@@ -15,6 +15,7 @@ import (
 func (b *books) findVictims() {
 	exempt := exemption{users: set(b.policy.NeverVictims.Users), projects: set(b.policy.NeverVictims.Projects), queues: set(b.policy.NeverVictims.Queues)}
 	immune, lowered := b.immune(), b.spareLowered()
+	b.protect()
 	for _, j := range b.running {
 		b.appraise(j)
 		j.spared = b.whySpared(j, exempt)
@@ -161,6 +162,42 @@ func (b *books) immune() map[backends.ID]bool {
 		}
 	}
 	return immune
+}
+
+// defaultMaxLost is what a job without a run limit may lose, for each of its slots.
+const defaultMaxLost = 4 * time.Hour
+
+// maxLost returns the slot-seconds of work that a job may lose to reclaims before it is
+// protected (R35).
+func (b *books) maxLost(j *job) float64 {
+	most := b.policy.MaxLost
+	switch {
+	case most > 0:
+	case j.RunLimit > 0:
+		most = j.RunLimit
+	default:
+		most = defaultMaxLost
+	}
+	return float64(j.Slots) * most.Seconds()
+}
+
+// protect marks the jobs that lost too much already, the longest-running first, as long as
+// together they hold no more than unpreemptable.max_share of the farm (R35).
+func (b *books) protect() {
+	var spent []*job
+	for _, j := range b.running {
+		if j.mem.Lost > 0 && j.mem.Lost > b.maxLost(j) && !j.pba() && j.managed && !j.leaving && !j.Ending {
+			spent = append(spent, j)
+		}
+	}
+	slices.SortFunc(spent, byStart)
+	held := 0
+	for _, j := range spent {
+		if float64(held+j.Slots) <= b.policy.UnpreemptableShare*float64(b.slots) {
+			held += j.Slots
+			j.spent = true
+		}
+	}
 }
 
 // leastValued orders jobs as they are preempted, least valued first (R17): those that failed

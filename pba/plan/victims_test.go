@@ -138,3 +138,35 @@ func TestLeastLostGoesFirst(t *testing.T) { // R34
 		}
 	}
 }
+
+// A job that lost more than its share of work goes only where no other will do, as long as such
+// jobs hold no more than their share of the farm.
+func TestJobsThatLostTooMuchAreProtected(t *testing.T) { // R35
+	for name, c := range map[string]struct {
+		lost  float64
+		share float64
+		other bool // there is another job
+		want  string
+	}{
+		"it lost too much":            {lost: 3*3600 + 1, share: 0.5, other: true, want: "requeue 2"},
+		"it lost no more than it may": {lost: 3 * 3600, share: 0.5, other: true, want: "requeue 1"},
+		"beyond the share":            {lost: 3*3600 + 1, share: 0.2, other: true, want: "requeue 1"},
+		"no other will do":            {lost: 3*3600 + 1, share: 0.5, want: "requeue 1"},
+	} {
+		s := newScene(t, 1, 4).pool("chipA", 1)
+		s.policy.UnpreemptableShare = c.share
+		id := s.job("bob", "", "n1", 10*time.Minute, func(j *backends.Job) { j.RunLimit = 3 * time.Hour })
+		if c.other {
+			s.job("bob", "", "n1*3", 20*time.Hour) // it frees more than is needed
+		} else {
+			s.state.Farm.Hosts[0].Slots = 1
+			s.state.Farm.Hosts = append(s.state.Farm.Hosts, backends.Host{Name: "n2", Slots: 1})
+			s.job("eve", "", "n2", time.Hour, func(j *backends.Job) { j.NoRequeue = true })
+		}
+		s.state.Memory.Jobs = map[backends.ID]JobMemory{id: {Requeues: 1, Lost: c.lost}}
+		s.job("ann", "chipA", "", 0)
+		if got := preempted(s.ripen()); got != c.want {
+			t.Errorf("%s: preempted %q, want %q", name, got, c.want)
+		}
+	}
+}

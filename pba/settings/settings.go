@@ -28,6 +28,7 @@ type Config struct {
 	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
 	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
 	MaxRequeues      int           `yaml:"max_requeues"`      // a job preempted so often is spared
+	MaxLost          unit.Duration `yaml:"max_lost"`          // a job that lost more work, times its slots, goes only if no other will do; 0: its run limit, or 4h
 	MaxVictims       int           `yaml:"max_victims"`       // jobs preempted in a cycle, after the first beneficiary's
 
 	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // jobs that one project may lose in an hour
@@ -282,6 +283,7 @@ func (c Config) Policy() plan.Policy {
 		StartBucket:          time.Duration(c.StartBucket),
 		Headroom:             c.Headroom,
 		MaxRequeues:          c.MaxRequeues,
+		MaxLost:              time.Duration(c.MaxLost),
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
 		HoldFixed:            c.Unpreemptable.OnExcess == Wait,
 		CheckpointMax:        time.Duration(c.Checkpoint.Max),
