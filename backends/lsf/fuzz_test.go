@@ -223,7 +223,7 @@ func FuzzTables(f *testing.F) {
 	}
 	for _, text := range []string{
 		"RESOURCE                 TOTAL       RESERVED       LOCATION\ngpu 1.0 3.0 h1 \n  h2\n", "HOST_NAME  gpu_id gpu_model\nhosta           0 K20\n                1 K20\n",
-		"GROUP_NAME    HOSTS\nbig           h1 h2/ \n", "QUEUE: q\nHOSTS:  all ~h1+2\n", "12         a[1-10]%2   bob        10    9    0    1    0     0     0     0\n",
+		"GROUP_NAME    HOSTS\nbig           h1 h2/ \n", "QUEUE: q\nHOSTS:  all ~h1+2\nREQUEUE_EXIT_VALUES:  30 EXCLUDE(20) ~1 all\n", "12         a[1-10]%2   bob        10    9    0    1    0     0     0     0\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -269,6 +269,9 @@ func FuzzTables(f *testing.F) {
 			if hosts, all, wrong := lists.resolve(list); all != (len(hosts) == 2) || wrong != "" && len(hosts) > 0 {
 				t.Errorf("%q: %q, %v, %q", list, hosts, all, wrong)
 			}
+		}
+		if values := parseRequeueValues(out); len(values[""].exact) > 0 {
+			t.Errorf("%v", values)
 		}
 		if admins := parseAdmins(string(out)); slices.Contains(admins, "") {
 			t.Errorf("%q", admins)

@@ -52,6 +52,9 @@ func FuzzTexts(f *testing.F) {
 		if numbers, _ := parseDependency(s); len(numbers) > len(s) || slices.Contains(numbers, "") {
 			t.Errorf("%q: %q", s, numbers)
 		}
+		if parseRequeueExit(s, 85) && !strings.ContainsAny(s, "0123456789") {
+			t.Errorf("%q has 85", s)
+		}
 		if d, err := parseDuration(s); err == nil && d < 0 {
 			t.Errorf("%q: %v", s, d)
 		}

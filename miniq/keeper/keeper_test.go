@@ -75,5 +75,6 @@ func TestRecord(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("k 1 2\nb 3 4\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
 	f.Add([]byte("s 0 1 2 3 4 \"\"\n"))
+	f.Add([]byte("w save 10 \"/a\"\nw kill 5\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { ParseRecord(data) })
 }
