@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// CheckpointVariable, in the environment of a submission, says how the job saves its
+// CheckpointVariable says in the environment of a submission how the job saves its
 // work (see ParseCheckpoint).
 const CheckpointVariable = "ALLOTMENT_CHECKPOINT"
 

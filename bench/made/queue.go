@@ -55,13 +55,16 @@ func WriteSWF(out io.Writer, records Records) error {
 		return err
 	}
 	n := 0
-	for r := range records {
+	for r, err := range records {
+		if err != nil {
+			return err
+		}
 		n++
 		limit := -1
 		if r.RunLimit > 0 {
 			limit = int(r.RunLimit / time.Second)
 		}
-		_, err := fmt.Fprintf(out, "%d %d -1 %d %d -1 -1 -1 %d -1 1 %s 1 1 -1 -1 -1 -1\n", n, r.Submitted.Sub(start())/time.Second, r.Run/time.Second, r.Slots, limit, r.User)
+		_, err = fmt.Fprintf(out, "%d %d -1 %d %d -1 -1 -1 %d -1 1 %s 1 1 -1 -1 -1 -1\n", n, r.Submitted.Sub(start())/time.Second, r.Run/time.Second, r.Slots, limit, r.User)
 		if err != nil {
 			return err
 		}
