@@ -156,6 +156,7 @@ const (
 	metaPaused      = "paused"
 	metaLastCycle   = "last_cycle"
 	metaLastAction  = "last_action"
+	metaPoolsSent   = "pools_sent"
 	metaNextReclaim = "next_reclaim"
 	metaEndedSince  = "ended_since"
 	metaPlaced      = "dummies_placed"

@@ -33,6 +33,7 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 	for key, to := range map[string]func(int64){
 		metaLastCycle:   func(n int64) { m.LastCycle = unixtime.Time(n) },
 		metaLastAction:  func(n int64) { m.LastAction = unixtime.Time(n) },
+		metaPoolsSent:   func(n int64) { m.PoolsSent = unixtime.Time(n) },
 		metaEndedSince:  func(n int64) { m.EndedSince = unixtime.Time(n) },
 		metaNextReclaim: func(n int64) { m.NextID = n },
 		metaClockWall:   func(n int64) { m.Clock.Wall = unixtime.Time(n) },
@@ -160,6 +161,7 @@ func metaOf(m plan.Memory) map[string]int64 {
 	return map[string]int64{
 		metaLastCycle:   unixtime.Of(m.LastCycle),
 		metaLastAction:  unixtime.Of(m.LastAction),
+		metaPoolsSent:   unixtime.Of(m.PoolsSent),
 		metaEndedSince:  unixtime.Of(m.EndedSince),
 		metaNextReclaim: m.NextID,
 		metaClockWall:   unixtime.Of(m.Clock.Wall),

@@ -240,10 +240,13 @@ func (f *farm) release() {
 				victim.Released = true // its hold ran out, and it runs again
 				continue
 			}
-			if r.Phase.Open() {
+			switch {
+			case r.Phase.Open():
 				f.renew(r, j)
-			} else if f.releaseVictim(r, j) {
-				victim.Released = true
+			case j.wide != nil:
+				victim.Released = true // it is held for another reason now
+			default:
+				victim.Released = f.releaseVictim(r, j)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (m Memory) moved(by time.Duration) Memory {
 			}
 		}
 	}
-	move(&m.LastCycle, &m.LastAction)
+	move(&m.LastCycle, &m.LastAction, &m.PoolsSent)
 	if by < 0 { // else jobs that ended since would not be asked for
 		move(&m.EndedSince)
 	}

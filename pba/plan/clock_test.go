@@ -66,7 +66,7 @@ func TestFollowClockMovesAllTimes(t *testing.T) {
 	}
 	memory := func(at func(time.Duration) time.Time, ended time.Time) Memory {
 		return Memory{
-			LastCycle: at(0), LastAction: at(1), EndedSince: ended,
+			LastCycle: at(0), LastAction: at(1), PoolsSent: at(17), EndedSince: ended,
 			Jobs:       map[backends.ID]JobMemory{id: {Entered: at(2), ClockSeen: at(3), Backoff: at(4), WrittenAt: at(5), ReservedUntil: at(6), Clock: 7}, {Job: 2}: {Pool: 1}},
 			Reclaims:   []Reclaim{{ID: 1, Planned: at(8), Acted: at(9), Freed: at(10), Ended: at(11), Victims: []Victim{{ID: id, Started: noon}}}, {ID: 2, Planned: at(12)}},
 			Throughput: map[int64]ThroughputMemory{1: {Week: noon, Fell: at(13)}},

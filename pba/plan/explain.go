@@ -114,6 +114,8 @@ func (f *farm) explain(j *job, e *Explanation) {
 	switch {
 	case j.fixedWhy != "":
 		e.Place = j.whyFixed()
+	case j.wide != nil:
+		e.Place = j.wide.why()
 	case j.pba() && j.State == backends.Running:
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
 		e.Place = "it is charged to " + e.Pool

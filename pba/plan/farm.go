@@ -59,8 +59,9 @@ type job struct {
 	every time.Duration       // it saves itself so often in a run; 0: it does not
 	saves backends.Checkpoint // how it is asked to save itself before a requeue; zero: it is not asked. See savesHow
 
-	fixedWhy   string    // shareOut: why it is held, if it can't be preempted
-	fixedUntil time.Time // shareOut: until when, if this plan sets it
+	fixedWhy  string    // shareOut: why it is held, if it can't be preempted
+	wide      *TooWide  // holdTooWide: it is held as too wide (R35)
+	holdUntil time.Time // shareOut, holdTooWide: until when, if this plan sets it
 }
 
 // whyNot returns why a job is not entitled.

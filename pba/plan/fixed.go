@@ -189,7 +189,13 @@ func (b *books) releaseFixed(j *job, why string) {
 // It does not wait for its slots then, as the other rules see it. A hold that its owner's
 // begin time exceeds ends with that.
 func (b *books) holdFixed(j *job, why string, at stage) {
-	j.fixedWhy, j.waits, j.next = why, false, false
+	j.fixedWhy = why
+	b.keepHeld(j, at, "it can't be preempted: "+why)
+}
+
+// keepHeld is what holdFixed says, for any job and reason.
+func (b *books) keepHeld(j *job, at stage, reason string) {
+	j.waits, j.next = false, false
 	until := b.now.Add(b.policy.HoldLimit)
 	if j.BeginTime.After(until) {
 		until = j.BeginTime
@@ -199,17 +205,21 @@ func (b *books) holdFixed(j *job, why string, at stage) {
 	if left >= b.policy.HoldLimit/2 && !tooLong {
 		return
 	}
-	j.fixedUntil = until
-	b.acts.add(at, Action{Verb: Hold, Job: j.ID, Until: until, Reason: "it can't be preempted: " + why})
+	j.holdUntil = until
+	b.acts.add(at, Action{Verb: Hold, Job: j.ID, Until: until, Reason: reason})
+}
+
+// heldUntil returns until when a job is held once the plan is done, if the plan does not release it.
+func (j *job) heldUntil() time.Time {
+	if !j.holdUntil.IsZero() {
+		return j.holdUntil
+	}
+	return j.HeldUntil
 }
 
 // whyFixed says why a job that can't be preempted waits, and until when it is held.
 func (j *job) whyFixed() string {
-	until := j.HeldUntil
-	if !j.fixedUntil.IsZero() {
-		until = j.fixedUntil
-	}
-	return fmt.Sprintf("it can't be preempted, and waits: %s; it is held until %s, and longer while it waits", j.fixedWhy, until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("it can't be preempted, and waits: %s; it is held until %s, and longer while it waits", j.fixedWhy, j.heldUntil().UTC().Format(time.RFC3339))
 }
 
 // slotsWithin returns a running job's slots on managed hosts, also those that are closed, as a

@@ -29,7 +29,7 @@ func (b *books) sendGuaranteed() {
 		for _, pool := range b.pools {
 			if pool.part == p {
 				slots += max(pool.Guarantee, 0)
-				lively = lively || pool.Guarantee > 0 && (len(pool.members) > 0 || pool.head != nil || pool.waiting > 0)
+				lively = lively || pool.sends()
 			}
 		}
 		g := backends.Guaranteed{Slots: slots, Hosts: b.namesOf(p)}
@@ -46,6 +46,11 @@ func (b *books) sendGuaranteed() {
 	if !slices.EqualFunc(want, now, sameGuaranteed) {
 		b.plan.Guaranteed, b.plan.SendGuaranteed = want, true
 	}
+}
+
+// sends reports whether a pool has jobs that run or wait.
+func (p *pool) sends() bool {
+	return p.Guarantee > 0 && (len(p.members) > 0 || p.head != nil || p.waiting > 0)
 }
 
 func sameGuaranteed(x, y backends.Guaranteed) bool {

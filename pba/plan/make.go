@@ -25,6 +25,7 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	books.shareOut()                   // which jobs that can't be preempted may start
 	books.clock()                      // how long PBA jobs have waited
 	books.advance()                    // the open reclaims
+	books.holdTooWide()                // which jobs wait as pools may have their slots at any time
 	lowered := books.rank()            // the order in the queue
 	served := serveDue(books, lowered) // what is free, then the new reclaims
 	served.keep()                      // the standby of the pools

@@ -51,6 +51,7 @@ type Policy struct {
 	MaxVictimsPerProject int           // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
 	MaxLost              time.Duration // of work a slot that a job may lose before it is protected (R35); 0: its run limit, or 4 h
+	HoldTooWide          bool          // one that is too wide besides waits while pools send jobs (R35)
 	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)
 	Dummies              dummy.Policy
 }
@@ -107,6 +108,7 @@ func (a Allocation) Key() string {
 type Memory struct {
 	LastCycle  time.Time // when Make ran last; zero: never
 	LastAction time.Time // by the queue's clock: no snapshot older than this is acted upon (R8)
+	PoolsSent  time.Time // when a cycle saw jobs of a pool last, running or waiting; zero: never
 	NextID     int64     // of the next reclaim
 	Jobs       map[backends.ID]JobMemory
 	Reclaims   []Reclaim                  // all open ones, and closed ones for an hour (R22); by ID
@@ -298,6 +300,7 @@ type Plan struct {
 	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
 	Unserved []Unserved  // at most 11
 	Beyond   []Beyond    // by project, user and step
+	TooWide  []TooWide   // jobs that wait as they are too wide (R35), at most 20
 	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy    []HeavyStatus
 

@@ -181,12 +181,15 @@ func (b *books) maxLost(j *job) float64 {
 	return float64(j.Slots) * most.Seconds()
 }
 
+// lostTooMuch reports whether reclaims threw away more of a job's work than it may lose (R35).
+func (b *books) lostTooMuch(j *job) bool { return j.mem.Lost > 0 && j.mem.Lost > b.maxLost(j) }
+
 // protect marks the jobs that lost too much already, the longest-running first, as long as
 // together they hold no more than unpreemptable.max_share of the farm (R35).
 func (b *books) protect() {
 	var spent []*job
 	for _, j := range b.running {
-		if j.mem.Lost > 0 && j.mem.Lost > b.maxLost(j) && !j.pba() && j.managed && !j.leaving && !j.Ending {
+		if b.lostTooMuch(j) && !j.pba() && j.managed && !j.leaving && !j.Ending {
 			spent = append(spent, j)
 		}
 	}

@@ -29,6 +29,7 @@ type Config struct {
 	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
 	MaxRequeues      int           `yaml:"max_requeues"`      // a job preempted so often is spared
 	MaxLost          unit.Duration `yaml:"max_lost"`          // a job that lost more work, times its slots, goes only if no other will do; 0: its run limit, or 4h
+	OnTooWide        TooWide       `yaml:"on_too_wide"`       // what becomes of one that pools may preempt at any time besides (R35)
 	MaxVictims       int           `yaml:"max_victims"`       // jobs preempted in a cycle, after the first beneficiary's
 
 	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // jobs that one project may lose in an hour
@@ -145,6 +146,26 @@ func (e *Excess) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want %s or %s", text, Wait, Pass)
 }
 
+// TooWide says what becomes of a job that is wider than what no pool is guaranteed, lost more
+// than max_lost and offers no way to lose nothing.
+type TooWide string
+
+// What becomes of it.
+const (
+	TooWideWait TooWide = "wait" // it is held until pools sent no jobs for a day, or have less
+	TooWideRun  TooWide = "run"  // it starts, and is preempted again
+)
+
+// UnmarshalText accepts wait and run.
+func (w *TooWide) UnmarshalText(text []byte) error {
+	switch known := TooWide(text); known {
+	case TooWideWait, TooWideRun:
+		*w = known
+		return nil
+	}
+	return fmt.Errorf("%q: want %s or %s", text, TooWideWait, TooWideRun)
+}
+
 // OwnPreemption says what cycles do where the queuing system itself preempts jobs of managed
 // queues.
 type OwnPreemption string
@@ -198,6 +219,7 @@ func Default() Config {
 		StartBucket:      unit.Duration(5 * time.Minute),
 		Headroom:         1.5,
 		MaxRequeues:      3,
+		OnTooWide:        TooWideWait,
 		MaxVictims:       20,
 
 		MaxVictimsPerProject: 100,
@@ -284,6 +306,7 @@ func (c Config) Policy() plan.Policy {
 		Headroom:             c.Headroom,
 		MaxRequeues:          c.MaxRequeues,
 		MaxLost:              time.Duration(c.MaxLost),
+		HoldTooWide:          c.OnTooWide == TooWideWait,
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
 		HoldFixed:            c.Unpreemptable.OnExcess == Wait,
 		CheckpointMax:        time.Duration(c.Checkpoint.Max),

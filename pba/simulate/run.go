@@ -397,6 +397,9 @@ func (d *driver) observe(r *pba.Result) {
 		_, known := d.accounts[r.State.Farm.Ended[i].Project]
 		quiet = quiet && !known
 	}
+	for i := range p.TooWide {
+		d.requestCycle(p.TooWide[i].Renew(r.Rules.Policy.HoldLimit))
+	}
 	quiet = d.observeReclaims(p) && quiet
 	d.quiet = quiet
 }
