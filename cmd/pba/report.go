@@ -48,7 +48,7 @@ func reportCommand(p process) *cli.Command {
 		Subcommands: []*cli.Command{
 			kind("usage", "slot-hours by day and pool, within the guarantee and beyond it", reportUsage),
 			kind("waits", "how long jobs and reclaims waited", reportWaits),
-			kind("victims", "which projects lost slots, to which, and how reclaims ended", reportVictims),
+			kind("victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", reportVictims),
 			kind("dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", reportDummies),
 			kind("forecast", "coming weeks: allocated slots, and expected use", reportForecast),
 		},
@@ -149,6 +149,9 @@ func orAll(project string, o reportOptions) string {
 
 func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
 	r, err := d.Victims(ctx, o.Period)
+	if r != nil && r.Away != nil {
+		fmt.Fprintf(o.stderr, "pba: warning: jobs that wait as they are too wide are unknown: %s\n", shell.OneLine(r.Away.Error()))
+	}
 	if err != nil {
 		return err
 	}
@@ -159,17 +162,28 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 	if o.format != table.Text {
 		return table.Print(out, o.format, t, r)
 	}
+	if err := printEnds(out, o, r, t); err != nil {
+		return err
+	}
+	for _, w := range r.TooWide {
+		fmt.Fprintf(out, "Job %s of %s, %s: %s\n", w.Job, shell.Printable(w.User), dash(shell.Printable(w.Project)), w.Why)
+	}
+	return nil
+}
+
+// printEnds prints who lost slots, and how the reclaims ended.
+func printEnds(out io.Writer, o reportOptions, r *desk.Victims, losses *table.Table) error {
 	if len(r.Ends) == 0 {
 		fmt.Fprintf(out, "No slots were preempted since %s.\n", o.since())
 		return nil
 	}
 	if len(r.Victims) > 0 {
-		if err := table.Print(out, o.format, t, nil); err != nil {
+		if err := table.Print(out, o.format, losses, nil); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
 	}
-	t = table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested", "useless_evictions")
+	t := table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested", "useless_evictions")
 	for _, e := range r.Ends {
 		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio), e.Useless)
 	}

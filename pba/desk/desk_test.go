@@ -45,6 +45,22 @@ func TestCronQuoting(t *testing.T) {
 	}
 }
 
+func TestReportShowsJobsThatAreTooWide(t *testing.T) { // R35
+	all := []plan.TooWide{
+		{Job: backends.ID{Job: 5}, User: "ann", Project: "chipA", Slots: 124, Beside: 96, Lost: 500.5 * 3600},
+		{Job: backends.ID{Job: 6}, User: "bob", Slots: 100, Beside: 96, Lost: 450 * 3600},
+	}
+	if got := showTooWide(all, ""); len(got) != 2 || got[0].Job != "5" || got[0].Lost != 500.5 || got[0].Why != all[0].Why() || got[1].User != "bob" {
+		t.Errorf("%+v", got)
+	}
+	if got := showTooWide(all, "chipA"); len(got) != 1 || got[0].Job != "5" {
+		t.Errorf("of chipA: %+v", got)
+	}
+	if got := showTooWide(all, "chipB"); got == nil || len(got) != 0 {
+		t.Errorf("of chipB: %+v", got)
+	}
+}
+
 func TestHeavyStatusNamesOwner(t *testing.T) {
 	farm := &backends.Snapshot{Jobs: []backends.Job{{ID: backends.ID{Job: 5}, User: "ann", Project: "chipA"}}}
 	got := showHeavy([]plan.HeavyStatus{

@@ -8,6 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/report"
 )
 
@@ -36,6 +37,20 @@ type Victims struct {
 	Period
 	Victims []report.Loss `json:"victims"`
 	Ends    []report.End  `json:"ends"`
+	TooWide []TooWide     `json:"too_wide"` // at most 20
+	Away    error         `json:"-"`        // why those are not known; nil: they are
+}
+
+// TooWide is a job that lost too much already, and waits as it is wider than what no pool is
+// guaranteed (R35).
+type TooWide struct {
+	Job     string    `json:"job"`
+	Project string    `json:"project,omitempty"`
+	User    string    `json:"user"`
+	Slots   int       `json:"slots"`
+	Lost    float64   `json:"lost_slot_hours"`
+	Until   time.Time `json:"held_until"`
+	Why     string    `json:"why"`
 }
 
 // Dummies is what was held for jobs that need much memory.
@@ -86,14 +101,31 @@ func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
 	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
-// Victims reports which users lost slots to which projects, and how reclaims ended.
+// Victims reports which users lost slots to which projects, how reclaims ended, and which jobs
+// wait as they lost too much; from the ledger alone if the queue is away.
 func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
 	reclaims, err := d.ledger.PastReclaims(ctx, p.From, p.To)
 	if err != nil {
 		return nil, err
 	}
-	losses, ends := report.Victims(reclaims, p.Project)
-	return &Victims{p, losses, ends}, d.requireProject(ctx, p.Project, len(ends) > 0)
+	all := &Victims{Period: p, TooWide: []TooWide{}}
+	all.Victims, all.Ends = report.Victims(reclaims, p.Project)
+	r, err := d.preview(ctx)
+	if all.Away = err; err == nil {
+		all.TooWide = showTooWide(r.Plan.TooWide, p.Project)
+	}
+	return all, d.requireProject(ctx, p.Project, len(all.Ends)+len(all.TooWide) > 0)
+}
+
+// showTooWide lists the jobs that are too wide, of a project unless it is "".
+func showTooWide(all []plan.TooWide, project string) []TooWide {
+	shown := []TooWide{}
+	for i := range all {
+		if w := &all[i]; project == "" || w.Project == project {
+			shown = append(shown, TooWide{w.Job.String(), w.Project, w.User, w.Slots, math.Round(w.Lost/36) / 100, w.Until, w.Why()})
+		}
+	}
+	return shown
 }
 
 // DummyUse reports what dummy jobs held; from the ledger alone if the queue is away.

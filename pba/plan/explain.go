@@ -115,7 +115,7 @@ func (f *farm) explain(j *job, e *Explanation) {
 	case j.fixedWhy != "":
 		e.Place = j.whyFixed()
 	case j.wide != nil:
-		e.Place = j.wide.why()
+		e.Place = j.wide.Why()
 	case j.pba() && j.State == backends.Running:
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
 		e.Place = "it is charged to " + e.Pool

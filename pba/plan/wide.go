@@ -79,8 +79,8 @@ func (j *job) givesWay(able *backends.ForEngine) bool {
 	return j.saves.OnDemand() || j.every > 0 || j.preempt == backends.PreemptSuspend && able.SuspendFrees
 }
 
-// why says why the job waits.
-func (w *TooWide) why() string {
+// Why says why the job waits, in a sentence.
+func (w *TooWide) Why() string {
 	return fmt.Sprintf("it waits: it needs %s, more than the %d that are guaranteed to no pool; preemptions have cost it %s already (max_lost), and would again; it is held until %s, and longer until pools sent no jobs for a day, or have less (on_too_wide)",
 		slotCount(w.Slots), w.Beside, workText(w.Lost), w.Until.UTC().Format(time.RFC3339))
 }
