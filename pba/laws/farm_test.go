@@ -352,7 +352,7 @@ func (f *farm) policy(at int) plan.Policy {
 	p := plan.Policy{
 		Cycle: cycle, PendingThreshold: seconds(f.Threshold), MinRuntime: seconds(f.MinRuntime),
 		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace), CheckpointMax: seconds(mostToSave),
-		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, MaxLost: 10 * time.Second, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
+		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, MaxLost: 10 * time.Second, HoldTooWide: true, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
 		VictimOrder: []plan.Criterion{plan.ByOverSubscribed, plan.ByLost, plan.ByStart},
 		LowQueue:    "low",

@@ -54,7 +54,7 @@ func job(n int) backends.ID { return backends.ID{Job: int64(n)} }
 // fullMemory has a value in every field, so that one that is not stored shows.
 func fullMemory() plan.Memory {
 	return plan.Memory{
-		LastCycle: at(20), LastAction: at(21), NextID: 8, EndedSince: at(19),
+		LastCycle: at(20), LastAction: at(21), NextID: 8, EndedSince: at(19), PoolsSent: at(22),
 		Clock: clock.Reading{Wall: at(22), Boot: 1<<63 + 5, Up: 6}, ClockSet: plan.ClockSet{At: at(23), By: -2 * time.Hour},
 		Jobs: map[backends.ID]plan.JobMemory{
 			job(1): {

@@ -16,7 +16,7 @@ func TestDefaultConfigIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	p := Default().Policy()
-	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByOverSubscribed || p.VictimOrder[1] != plan.ByLost || p.UnpreemptableShare != 0.10 {
+	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByOverSubscribed || p.VictimOrder[1] != plan.ByLost || p.UnpreemptableShare != 0.10 || !p.HoldTooWide {
 		t.Errorf("policy %+v", p)
 	}
 }
@@ -45,6 +45,7 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 		"max_requeues: 10":            "from 0 to 9",
 		"max_requeues: -1":            "from 0 to 9",
 		"max_victims: 0":              "max_victims",
+		"on_too_wide: hold":           "want wait or run",
 		"horizon: -1":                 "horizon",
 		"headroom: -1":                "headroom",
 		"projects: {a: {standby: 1}}": "pending_threshold is missing",
