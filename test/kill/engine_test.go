@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -112,7 +114,8 @@ func idle(r *pba.Result) bool {
 }
 
 // job works for some time, in short steps, so that the time in which it is suspended does
-// not count. It records its start and its end.
+// not count. It records its start and its end. On SIGUSR1 it saves how far it came, and ends
+// as one that has; its next run goes on from there.
 func job(file string) error {
 	work, err := time.ParseDuration(os.Getenv(envWork))
 	if err != nil {
@@ -123,18 +126,52 @@ func job(file string) error {
 		return err
 	}
 	defer f.Close()
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
 	if _, err := fmt.Fprintf(f, "start %s\n", os.Getenv("ALLOTMENT_REQUEUES")); err != nil {
 		return err
 	}
 	const step = 10 * time.Millisecond
-	for done := time.Duration(0); done < work; done += step {
-		time.Sleep(step)
+	done := time.Duration(0)
+	if os.Getenv(backends.RestartedVariable) != "" {
+		text, err := os.ReadFile(file + savedSuffix)
+		if err != nil {
+			return err
+		}
+		if done, err = time.ParseDuration(string(text)); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file+wentOnSuffix, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	for ; done < work; done += step {
+		select {
+		case <-asked:
+			if err := os.WriteFile(file+savedSuffix, []byte(done.String()), 0o600); err != nil {
+				return err
+			}
+			os.Exit(backends.ExitSaved)
+		case <-time.After(step):
+		}
 	}
 	_, err = fmt.Fprintln(f, "end")
 	return err
 }
 
-// prepare makes the ledger of a scenario: chipA's guarantee is both slots.
+// Files of a job beside its own.
+const (
+	savedSuffix  = ".saved"
+	wentOnSuffix = ".went-on"
+)
+
+// wentOn reports whether a run of a job went on where an earlier one had saved itself.
+func wentOn(file string) bool {
+	_, err := os.Stat(file + wentOnSuffix)
+	return err == nil
+}
+
+// prepare makes the ledger of a scenario: chipA's guarantee is all slots.
 func prepare(ctx context.Context, p home.Paths) error {
 	me, err := user.Current()
 	if err != nil {
@@ -155,7 +192,7 @@ func prepare(ctx context.Context, p home.Paths) error {
 		return err
 	}
 	week := calendar.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
-	pool, terms := ledger.Pool{Project: "chipA"}, ledger.Terms{Slots: 2, SLA: plan.Velocity}
+	pool, terms := ledger.Pool{Project: "chipA"}, ledger.Terms{Slots: 3, SLA: plan.Velocity}
 	return l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, []ledger.Change{
 		{Pool: pool, Week: week, Terms: terms},
 		{Pool: pool, Week: calendar.AddWeeks(week, 1), Terms: terms},

@@ -106,13 +106,14 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// scenario fills two slots with jobs of no project, one to be requeued and one to be
-// suspended, submits a job of chipA that needs both, and kills the engine at the point.
+// scenario fills three slots with jobs of no project, one to be requeued, one to be suspended
+// and one that saves itself (R33), submits a job of chipA that needs all, and kills the engine
+// at the point.
 // It reports whether the engine died there.
 func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	f, err := farm.Start(ctx, farm.Options{Programs: programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:2:4G\"], ageing: {interval: %s}}\n", cycle)})
+	f, err := farm.Start(ctx, farm.Options{Programs: programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:3:4G\"], ageing: {interval: %s}}\n", cycle)})
 	if err != nil {
 		return false, err
 	}
@@ -143,7 +144,7 @@ func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	return died, errors.Join(check(ctx, client, dir, jobs), checkLedger(ctx, homePaths, p, died))
 }
 
-// submit submits the two jobs that fill the farm, waits until they run, and submits the
+// submit submits the three jobs that fill the farm, waits until they run, and submits the
 // one that needs their slots.
 func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.ID, error) {
 	self, err := os.Executable()
@@ -167,14 +168,18 @@ func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.I
 		}
 		return nil
 	}
-	if err := submitAll(spec("requeue", "", 1, 1200*time.Millisecond, backends.Tag{}),
-		spec("suspend", "", 1, 1200*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend})); err != nil {
+	if err := submitAll(spec("requeue", "", 1, 1600*time.Millisecond, backends.Tag{}),
+		spec("suspend", "", 1, 1600*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend}),
+		spec("save", "", 1, 1600*time.Millisecond, backends.Tag{Checkpoint: backends.Checkpoint{Signal: "SIGUSR1", Wait: 10 * time.Second}})); err != nil {
 		return nil, err
 	}
 	if _, err := await.Jobs(ctx, client, ids, await.In(backends.Running)); err != nil {
 		return nil, err
 	}
-	return ids, submitAll(spec("beneficiary", "chipA", 2, 200*time.Millisecond, backends.Tag{}))
+	if err := await.File(ctx, filepath.Join(dir, "save"), func(text string) bool { return text != "" }); err != nil { // it hears the signal
+		return nil, err
+	}
+	return ids, submitAll(spec("beneficiary", "chipA", 3, 200*time.Millisecond, backends.Tag{}))
 }
 
 func runEngine(ctx context.Context, dir string, p point) (died bool, err error) {
@@ -199,16 +204,20 @@ func runEngine(ctx context.Context, dir string, p point) (died bool, err error) 
 }
 
 // check returns an error unless, by what the jobs wrote themselves, each ended once, the
-// requeued one started again once at most, and the suspended one never.
+// requeued one and the one that saves itself started again once at most, the latter where it was,
+// and the suspended one never.
 func check(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
 	var errs []error
-	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
+	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "save": 2, "beneficiary": 1} {
 		tally, err := judge.CountRuns(name, filepath.Join(dir, name))
 		if errs = append(errs, err); tally.Starts > starts {
 			errs = append(errs, fmt.Errorf("%s lost its slots twice: %d starts", name, tally.Starts))
 		}
 		for _, wrong := range judge.EndedOnce([]judge.Tally{tally}) {
 			errs = append(errs, errors.New(wrong))
+		}
+		if name == "save" && tally.Starts == 2 && !wentOn(filepath.Join(dir, name)) {
+			errs = append(errs, errors.New("the job that saves itself began anew"))
 		}
 	}
 	for i := range jobs {
