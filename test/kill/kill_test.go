@@ -170,7 +170,7 @@ func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.I
 	}
 	if err := submitAll(spec("requeue", "", 1, 1600*time.Millisecond, backends.Tag{}),
 		spec("suspend", "", 1, 1600*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend}),
-		spec("save", "", 1, 1600*time.Millisecond, backends.Tag{Checkpoint: backends.Checkpoint{Signal: "SIGUSR1", Wait: 10 * time.Second}})); err != nil {
+		spec("save", "", 1, 1600*time.Millisecond, backends.Tag{Checkpoint: backends.Checkpoint{Signal: "SIGUSR1", Wait: time.Second}})); err != nil {
 		return nil, err
 	}
 	if _, err := await.Jobs(ctx, client, ids, await.In(backends.Running)); err != nil {
