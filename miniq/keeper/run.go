@@ -92,7 +92,9 @@ type supervisor struct {
 	// The keeper has its own resource limits, which were the job's for a moment.
 	restored bool
 
-	signalled atomic.Bool // a signal was sent to end the job, or to ask it to save itself
+	first     int         // the job's first process, which got these before it had ended:
+	signalled atomic.Bool // a signal to end, or to save itself
+	killSent  atomic.Bool // SIGKILL
 
 	mu         sync.Mutex
 	killing    bool
@@ -140,7 +142,7 @@ func (k *supervisor) run(order *Order) int {
 		k.why = "its record can't be written: " + cause(err) // Reserve found room, so it is the disk that fails
 		_ = syscall.Kill(pid, syscall.SIGKILL)               // a run that can't be written down must not go on
 	}
-	k.output, k.order = output, order
+	k.output, k.order, k.first = output, order, pid
 	if screen == nil && endsSoon(pidfd) {
 		end := k.wait(pid)
 		k.used = Use{User: end.User, System: end.System}
@@ -254,7 +256,7 @@ func (k *supervisor) wait(first int) End {
 			continue
 		}
 		gone = true
-		end.Self = !k.signalled.Load()
+		end.Self = !k.signalled.Load() && !(k.killSent.Load() && status.Signaled()) // no process exits because of SIGKILL
 		end.Code = status.ExitStatus()
 		if status.Signaled() {
 			end.Code = 128 + int(status.Signal())
@@ -353,15 +355,13 @@ func (k *supervisor) kill(w Want) {
 		k.ask(w)
 	case !w.saves() && !k.terminated:
 		k.terminated = true
-		k.signalled.Store(true)
-		signalTree(os.Getpid(), syscall.SIGTERM, syscall.SIGCONT)
+		k.signalJob(&k.signalled, syscall.SIGTERM, syscall.SIGCONT)
 	}
 }
 
 func (k *supervisor) killAll() {
-	k.signalled.Store(true)
 	for {
-		signalTree(os.Getpid(), syscall.SIGKILL)
+		k.signalJob(&k.killSent, syscall.SIGKILL)
 		select {
 		case <-k.left:
 			return

@@ -28,8 +28,7 @@ func (k *supervisor) ask(w Want) {
 		return
 	}
 	k.asked = true
-	k.signalled.Store(true)
-	signalTree(os.Getpid(), w.Signal, syscall.SIGCONT)
+	k.signalJob(&k.signalled, w.Signal, syscall.SIGCONT)
 }
 
 // saidAll reports whether a job that was asked by a signal says by the status of its first

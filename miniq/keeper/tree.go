@@ -2,7 +2,10 @@ package keeper
 
 import (
 	"os"
+	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/internal/proc"
 )
@@ -32,6 +35,32 @@ func eachBelow(root int, do func(proc.Process)) {
 // signalTree sends signals, in this order, to everything below root.
 func signalTree(root int, signals ...syscall.Signal) {
 	eachBelow(root, func(p proc.Process) { p.Signal(signals...) })
+}
+
+// signalJob sends signals, in this order, to all processes of the job, the first one before the
+// others, whose ends may end it. It notes that it does unless the first one has ended already,
+// be it that this has not been seen yet: the job has ended by itself then.
+func (k *supervisor) signalJob(sent *atomic.Bool, signals ...syscall.Signal) {
+	signalled := 0
+	if !hasEnded(k.first) {
+		signalled = k.first
+		sent.Store(true)
+		proc.Process{PID: k.first, Start: proc.StartTime(k.first)}.Signal(signals...)
+	}
+	eachBelow(os.Getpid(), func(p proc.Process) {
+		if p.PID != signalled {
+			p.Signal(signals...)
+		}
+	})
+}
+
+// hasEnded reports whether a child has ended, be it reaped or not.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := untilUninterrupted(func() error {
+		return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	})
+	return err != nil || info.Signo != 0
 }
 
 // KillLeftovers kills what a killed keeper left behind: every process of the job's

@@ -260,6 +260,39 @@ func TestEndSaysIfRunEndedItself(t *testing.T) {
 	}
 }
 
+// A run that has ended when it is to be killed has ended by itself, though its keeper was slow
+// to see that.
+func TestEndBeforeKillIsSeenLate(t *testing.T) {
+	const runs = 10
+	for _, grace := range []time.Duration{0, time.Hour} {
+		n := startNode(t, t.TempDir())
+		var keepers, jobs [runs + 1]int
+		for job := 1; job <= runs; job++ {
+			n.start(job, "while ! test -e go; do sleep 0.02; done", 0o22)
+		}
+		for job := 1; job <= runs; job++ {
+			r := n.awaitBegun(job)
+			keepers[job], jobs[job] = r.Keeper.PID, r.Job.PID
+			n.send(Command{Want: &Want{Run: id(job), Verb: keeper.Note, Text: "heard"}})
+			eventually(t, "its keeper does what is wanted", func() bool { return strings.Contains(n.output(job), "heard") })
+			_ = syscall.Kill(keepers[job], syscall.SIGSTOP)
+		}
+		if err := os.WriteFile(filepath.Join(n.work, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for job := 1; job <= runs; job++ {
+			eventually(t, "the job has ended", func() bool { return gone(jobs[job]) })
+			n.send(Command{Want: &Want{Run: id(job), Verb: keeper.Kill, Grace: grace}})
+			_ = syscall.Kill(keepers[job], syscall.SIGCONT)
+		}
+		for range runs {
+			if r := n.nextReport(); r.Kind != Ended || r.End.Code != 0 || !r.End.Self {
+				t.Errorf("grace %v: reported was %+v (%+v), want that it ended by itself", grace, r, r.End)
+			}
+		}
+	}
+}
+
 // What was wanted of a run that is over does nothing to the next one of its keeper.
 func TestLateWishesAreDropped(t *testing.T) {
 	n := startNode(t, t.TempDir())
