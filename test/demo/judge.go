@@ -21,7 +21,6 @@ type preemption struct {
 type evidence struct {
 	a, b        []*job
 	noNumbers   bool          // runs get no number of requeues from the queue
-	noSaves     bool          // the queue can't ask jobs to save themselves
 	preemptions []preemption  // in order of time
 	cycle       time.Duration // the longest between two of pba's snapshots while A waited
 }
@@ -154,9 +153,6 @@ func (e *evidence) suspended() judge.Check {
 // saved checks that the job which saves itself lost nothing by making way.
 func (e *evidence) saved() judge.Check {
 	j := e.b[indexOfSaver]
-	if e.noSaves {
-		return judge.Check{What: j.Name + ", which saves itself, went on where it was", OK: true, Found: "not checked: the queue can't ask jobs to save themselves"}
-	}
 	c := judge.Check{
 		What:  fmt.Sprintf("%s, which saves itself, was a victim and went on where it was", j.Name),
 		OK:    len(j.Runs) == 2 && j.Runs[0].Saved > 0 && j.Runs[1].From == j.Runs[0].Saved && j.Ended(),
@@ -296,7 +292,6 @@ func (s *story) judge() error {
 	}
 	e := collect(s.a, s.b)
 	e.noNumbers = s.options.LSF != nil
-	e.noSaves = s.noSaves
 	e.cycle = s.longestCycle()
 	s.title("What the jobs themselves wrote")
 	s.printWaits(e)

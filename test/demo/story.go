@@ -44,10 +44,10 @@ pba:
 
 // platform is the farm that the demo runs on.
 type platform struct {
-	options farm.Options
-	workOfB time.Duration // of each job of project B
-	limit   time.Duration // when the demo gives up
-	noSaves bool          // it can't ask jobs to save themselves
+	options     farm.Options
+	workOfB     time.Duration // of each job of project B
+	limit       time.Duration // when the demo gives up
+	noRestarted bool          // it sets no ALLOTMENT_RESTARTED
 }
 
 // bundled returns the bundled queue. Without a fault the story takes 55 s on it.
@@ -81,9 +81,9 @@ func onLSF() platform {
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
 			LSF: &farm.LSF{Hosts: nodes, Slots: slots},
 		},
-		workOfB: 40 * time.Second,
-		limit:   175 * time.Second,
-		noSaves: true,
+		workOfB:     40 * time.Second,
+		limit:       175 * time.Second,
+		noRestarted: true,
 	}
 }
 
@@ -207,6 +207,9 @@ func (s *story) play(ctx context.Context) error {
 		switch i {
 		case indexOfSaver:
 			env = []string{"ALLOTMENT_CHECKPOINT=SIGUSR1:5s"}
+			if s.noRestarted {
+				env = append(env, diary.LooksForSaved+"=1")
+			}
 		case indexOfStopped:
 			env = []string{"ALLOTMENT_PREEMPT=suspend"}
 		}

@@ -48,6 +48,13 @@ func TestRunJob(t *testing.T) {
 
 // A job that is asked to save itself does, and its next run goes on from there.
 func TestSave(t *testing.T) {
+	for _, variable := range []string{backends.RestartedVariable, LooksForSaved} {
+		t.Run(variable, func(t *testing.T) { testSave(t, variable) })
+	}
+}
+
+func testSave(t *testing.T, variable string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "job")
 	t.Setenv(backends.CheckpointVariable, "SIGUSR1:5s")
 	d := New("job", path)
@@ -64,7 +71,7 @@ func TestSave(t *testing.T) {
 	if err := <-saved; !errors.Is(err, errSaved) {
 		t.Fatal(err)
 	}
-	t.Setenv(backends.RestartedVariable, "1")
+	t.Setenv(variable, "1")
 	if err := RunJob(path, 5*Step, false); err != nil {
 		t.Fatal(err)
 	}

@@ -24,12 +24,16 @@ import (
 // Step is the time between two lines of a job that runs.
 const Step = 100 * time.Millisecond
 
+// LooksForSaved is a variable that makes a job look for what an earlier run saved.
+const LooksForSaved = "ALLOTMENT_TEST_LOOKS_FOR_SAVED"
+
 // RunJob runs the job: until so much wall time has passed since its own start it works in
 // short bursts, or only waits, and writes a line every Step. After SIGCONT that line is
 // "on", which distinguishes a stop from a pause of a busy machine.
 //
 // One that has ALLOTMENT_CHECKPOINT in its environment saves itself on SIGUSR1, which is
-// how many steps it has made, and returns errSaved. With ALLOTMENT_RESTARTED it goes on from there.
+// how many steps it has made, and returns errSaved. With ALLOTMENT_RESTARTED it goes on from there;
+// with LooksForSaved it needs no such word of the queue, and looks for what it saved (docs/lsf.md).
 func RunJob(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -56,7 +60,12 @@ func RunJob(path string, duration time.Duration, work bool) (err error) {
 		signal.Notify(asked, syscall.SIGUSR1)
 		defer signal.Stop(asked)
 	}
-	if os.Getenv(backends.RestartedVariable) != "" {
+	restarted := os.Getenv(backends.RestartedVariable) != ""
+	if os.Getenv(LooksForSaved) != "" {
+		_, err := os.Stat(state)
+		restarted = err == nil
+	}
+	if restarted {
 		if steps, err = readSteps(state); err != nil {
 			return err
 		}
