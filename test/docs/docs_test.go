@@ -179,6 +179,9 @@ func TestPagesAreTyped(t *testing.T) {
 	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
+			if _, err := exec.LookPath("python3"); err != nil && page == "docs/use.md" {
+				t.Skip("skip: python3 is missing: one of the page's jobs is a Python program")
+			}
 			newWorkspace(t, built).runPage(t, page)
 		})
 	}
