@@ -43,6 +43,8 @@ type Considered struct {
 	Host   string
 	Slots  int
 	Spared string
+
+	Protected bool // it lost more than max_lost: it goes only where no others will do (R35)
 }
 
 // Explain decides as Make does and returns what concerns one job. It reports false
@@ -149,7 +151,7 @@ func (f *farm) consider(j *job, e *Explanation) {
 		running := slices.Clone(h.running)
 		slices.SortFunc(running, leastValued)
 		for _, victim := range running {
-			e.Considered = append(e.Considered, Considered{ID: victim.ID, Host: h.Name, Slots: slotsOn(victim, h.Name), Spared: victim.spared})
+			e.Considered = append(e.Considered, Considered{ID: victim.ID, Host: h.Name, Slots: slotsOn(victim, h.Name), Spared: victim.spared, Protected: victim.spent})
 		}
 	}
 }

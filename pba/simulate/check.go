@@ -10,9 +10,10 @@ import (
 )
 
 // checker compares each new reclaim on a farm of one host with every set of jobs that
-// could have been preempted, and counts those for which another set frees fewer slots
-// beyond what the beneficiary lacked when its first victim was preempted. Which jobs are
-// spared comes from plan.Explain; the planner's own choice plays no part.
+// could have been preempted, and counts those for which another set has fewer jobs that
+// lost too much already (R35), or as many, and frees fewer slots beyond what the
+// beneficiary lacked when its first victim was preempted. Which jobs are spared or protected
+// comes from plan.Explain; the planner's own choice plays no part.
 type checker struct {
 	lacked map[int64]int // by reclaim of this cycle
 }
@@ -32,20 +33,24 @@ func (c *checker) check(d *driver, r *pba.Result) {
 		if !ok {
 			continue
 		}
-		freed := 0
-		var candidates []int
-		for _, v := range now.Victims {
-			freed += v.Slots
-		}
+		var freed cost
+		var candidates []cost
 		earlier := earlierVictims(&r.Plan, now)
 		for _, k := range e.Considered {
 			chosen := slices.ContainsFunc(now.Victims, func(v plan.Victim) bool { return v.ID == k.ID })
+			of := cost{slots: k.Slots}
+			if k.Protected {
+				of.protected = 1
+			}
+			if chosen {
+				freed = freed.plus(of)
+			}
 			if (k.Spared == "" || chosen) && !slices.Contains(earlier, k.ID) {
-				candidates = append(candidates, k.Slots)
+				candidates = append(candidates, of)
 			}
 		}
 		d.meter.out.Checked++
-		if least := leastSum(candidates, lacked); least >= 0 && least < freed {
+		if least, found := leastCost(candidates, lacked); found && least.less(freed) {
 			d.meter.out.Cheaper++
 		}
 	}
@@ -64,20 +69,29 @@ func earlierVictims(p *plan.Plan, r *plan.Reclaim) []backends.ID {
 	return ids
 }
 
-// leastSum returns the least sum of some of the numbers that is at least need; −1 if
-// there is none. It tries all sums.
-func leastSum(numbers []int, need int) int {
-	sums := map[int]bool{0: true}
-	for _, n := range numbers {
-		for sum := range maps.Clone(sums) {
-			sums[sum+n] = true
+// cost is what a set of victims costs: jobs that lost too much already, and the slots that they
+// leave.
+type cost struct{ protected, slots int }
+
+func (c cost) plus(o cost) cost { return cost{c.protected + o.protected, c.slots + o.slots} }
+
+func (c cost) less(o cost) bool {
+	return c.protected < o.protected || c.protected == o.protected && c.slots < o.slots
+}
+
+// leastCost returns the least cost of a set of jobs that leaves the slots that are needed. It
+// tries all sets, and reports whether there is one.
+func leastCost(jobs []cost, need int) (best cost, found bool) {
+	sets := map[cost]bool{{}: true}
+	for _, j := range jobs {
+		for set := range maps.Clone(sets) {
+			sets[set.plus(j)] = true
 		}
 	}
-	best := -1
-	for sum := range sums {
-		if sum >= need && (best < 0 || sum < best) {
-			best = sum
+	for set := range sets {
+		if set.slots >= need && (!found || set.less(best)) {
+			best, found = set, true
 		}
 	}
-	return best
+	return best, found
 }
