@@ -151,6 +151,9 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 	if r.Preempt != "" {
 		env = append(env, "ALLOTMENT_PREEMPT="+r.Preempt)
 	}
+	if r.Checkpoint != "" {
+		env = append(env, "ALLOTMENT_CHECKPOINT="+r.Checkpoint)
+	}
 	marked := s.watchMark()
 	d := s.as(&person{r.User, int(r.UID), s.carol.gid}, env, argv...)
 	got := esubtest.Want{Mark: marked()}
