@@ -35,7 +35,11 @@ func (d *Decision) limitFixed(v verdict, req Request, mode backends.Mode, s Sett
 		}
 		d.Tag.Held, d.Tag.Fixed = d.Hold.Unix(), true
 		if !v.next {
-			d.Messages = append(d.Messages, fmt.Sprintf("%s can't be preempted: pba starts it when it finds room for it; such jobs may hold %d slots of the farm; else %s", kind, g.FixedShare, remedy))
+			share := ""
+			if g.FixedShare > 0 { // else no cycle has seen a host yet
+				share = fmt.Sprintf("; such jobs may hold %d slots of the farm", g.FixedShare)
+			}
+			d.Messages = append(d.Messages, fmt.Sprintf("%s can't be preempted: pba starts it when it finds room for it%s; else %s", kind, share, remedy))
 		}
 	}
 	return v
