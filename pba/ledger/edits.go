@@ -182,6 +182,11 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 		if _, err := tx.ExecContext(ctx, `UPDATE project SET removed = ? WHERE id = ?`, unixtime.Of(by.At), id); err != nil {
 			return err
 		}
+		_, err = tx.ExecContext(ctx, `UPDATE request SET state = 'declined', answer = 'the project was removed', answerer = ?, answered = ? WHERE project = ? AND state = 'open'`,
+			by.Who, unixtime.Of(by.At), id)
+		if err != nil {
+			return err
+		}
 		return audit(ctx, tx, by, "project remove", name, was.String(), "")
 	})
 }

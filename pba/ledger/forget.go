@@ -40,6 +40,7 @@ func forget(ctx context.Context, tx *sql.Tx, before time.Time) error {
 		`DELETE FROM ended_job WHERE (job, idx, submitted) IN (SELECT job, idx, submitted FROM ended_job WHERE ended < ? ORDER BY ended LIMIT ?)`,
 		`DELETE FROM action WHERE cycle IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,
 		`DELETE FROM cycle WHERE id IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,
+		`DELETE FROM request WHERE id IN (SELECT id FROM request WHERE state != 'open' AND answered < ? LIMIT ?)`,
 	} {
 		if _, err := tx.ExecContext(ctx, statement, old, forgetAtMost); err != nil {
 			return err
