@@ -20,6 +20,8 @@ type Caller struct {
 	UID    int
 	As     int  // the process's own user: another one's through sudo
 	Writes bool // the process may write the ledger
+
+	groups error // why the user's groups are not known; nil: they are
 }
 
 // String is the caller for audit rows.
@@ -62,6 +64,7 @@ func identify(c configfile.Config, uid int) (Caller, error) {
 	}
 	who.User = u.Username
 	who.Groups, err = account.GroupNames(u.Username)
+	who.groups = err
 	if err != nil && !who.Owner && len(c.PBA.Roles.Admins.Groups) > 0 {
 		return Caller{}, fmt.Errorf("look up the groups of %s: %w", u.Username, err)
 	}
@@ -122,6 +125,17 @@ func (d *Desk) mayPlan(p ledger.Project) error {
 		return nil
 	}
 	return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", p.Name, d.Caller)
+}
+
+// mayAsk is an error if the caller may not request slots of a project.
+func (d *Desk) mayAsk(p ledger.Project) error {
+	if d.PBA.Roles.MayAsk(d.Caller.Caller, p.Group, p.Managers) {
+		return nil
+	}
+	if d.Caller.groups != nil {
+		return fmt.Errorf("look up the groups of %s: %w", d.Caller.User, d.Caller.groups)
+	}
+	return fmt.Errorf("request slots for %s: you are %s: only members of its group, %s, its managers and admins may", p.Name, d.Caller, p.Group)
 }
 
 // MayName returns an error if the caller may not name files: through sudo they are

@@ -29,9 +29,22 @@ func (f *findings) add(check, remedy, format string, args ...any) {
 	*f = append(*f, Finding{Check: check, What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// Examined is what Examine found.
+type Examined struct {
+	Findings []Finding `json:"findings"`
+	Requests int       `json:"requests_to_answer"` // open requests for slots that the caller may grant or decline: nothing is wrong
+}
+
 // Examine runs all checks that can be run: what is broken hides what needs it,
 // and nothing else. It changes nothing.
-func Examine(ctx context.Context, sys System) ([]Finding, error) {
+func Examine(ctx context.Context, sys System) (*Examined, error) {
+	e := &Examined{}
+	all, err := e.examine(ctx, sys)
+	e.Findings = append([]Finding{}, all...)
+	return e, err
+}
+
+func (e *Examined) examine(ctx context.Context, sys System) (findings, error) {
 	var all findings
 	c, err := sys.Load()
 	if err != nil {
@@ -65,7 +78,8 @@ func Examine(ctx context.Context, sys System) ([]Finding, error) {
 			return all, err
 		}
 	}
-	return all, nil
+	e.Requests, err = d.requestsToAnswer(ctx)
+	return all, err
 }
 
 func ledgerRemedy(err error) string {

@@ -38,6 +38,11 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 // apply makes all of the changes, or none. Under the edit lock it first calls meant,
 // unless nil, which returns an error if they are no longer what is meant.
 func (p *planner) apply(ctx context.Context, changes []ledger.Change, precondition func() error) error {
+	return p.applyBy(ctx, changes, precondition, func(how ledger.Edit) error { return p.ledger.ChangeAllocations(ctx, how, changes) })
+}
+
+// applyBy is apply where the ledger records more with the changes.
+func (p *planner) applyBy(ctx context.Context, changes []ledger.Change, precondition func() error, record func(ledger.Edit) error) error {
 	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace)}
 	return p.edit(ctx, func() error {
 		if precondition != nil {
@@ -48,7 +53,7 @@ func (p *planner) apply(ctx context.Context, changes []ledger.Change, preconditi
 		if err := p.checkAll(ctx, changes); err != nil {
 			return err
 		}
-		return p.ledger.ChangeAllocations(ctx, how, changes)
+		return record(how)
 	})
 }
 
@@ -173,7 +178,7 @@ func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) err
 	for _, c := range changes {
 		at, has := share{c.Week, c.Hosts}, p.farm[c.Hosts]
 		limit := p.allocatable(has.slots)
-		if c.Slots == 0 || after[at] <= before[at] || after[at] <= limit {
+		if c.Slots == 0 || excess(before[at], after[at], limit) == 0 {
 			continue
 		}
 		others := after[at] - c.Slots
@@ -185,6 +190,15 @@ func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) err
 		return &changeError{c, errors.New(text)}
 	}
 	return nil
+}
+
+// excess returns by how much a sum of slots exceeds its limit after a change, 0 where the
+// change makes it no larger.
+func excess(before, after, limit int) int {
+	if after <= before {
+		return 0
+	}
+	return max(0, after-limit)
 }
 
 // Terms are what a pool is guaranteed in a week.

@@ -23,9 +23,10 @@ type Status struct {
 	Threshold float64             `json:"pending_threshold_seconds"`
 	Pools     []PoolStatus        `json:"pools"`
 	Farm      FarmStatus          `json:"farm"`
-	Reclaims  []Reclaim           `json:"reclaims"` // open ones
-	Heavy     []HeavyStatus       `json:"heavy"`    // jobs that have or wait for dummy jobs
-	Unserved  []Unserved          `json:"unserved"` // waiting jobs of pools that are not understood, by reason
+	Reclaims  []Reclaim           `json:"reclaims"`           // open ones
+	Heavy     []HeavyStatus       `json:"heavy"`              // jobs that have or wait for dummy jobs
+	Unserved  []Unserved          `json:"unserved"`           // waiting jobs of pools that are not understood, by reason
+	Requests  int                 `json:"requests_to_answer"` // open requests for slots that the caller may grant or decline
 	Warnings  []string            `json:"warnings"`
 }
 
@@ -146,6 +147,9 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	}
 	if ok {
 		shown.LastCycle = &last
+	}
+	if shown.Requests, err = d.requestsToAnswer(ctx); err != nil {
+		return nil, err
 	}
 	planned := map[int64]int{}
 	for _, a := range r.Rules.Policy.Allocations {

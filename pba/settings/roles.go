@@ -36,3 +36,9 @@ func (r Roles) Admin(c Caller) bool {
 func (r Roles) MayPlan(c Caller, managers []string) bool {
 	return r.Admin(c) || c.User != "" && slices.Contains(managers, c.User)
 }
+
+// MayAsk reports whether the caller may ask for slots of a project with this group and
+// these managers.
+func (r Roles) MayAsk(c Caller, group string, managers []string) bool {
+	return r.MayPlan(c, managers) || c.User != "" && group != "" && slices.Contains(c.Groups, group)
+}

@@ -20,6 +20,23 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%+v: admin %v, plans %v", c.who, roles.Admin(c.who), roles.MayPlan(c.who, managers))
 		}
 	}
+	for _, c := range []struct {
+		who Caller
+		may bool
+	}{
+		{Caller{Owner: true}, true},
+		{Caller{User: "alice"}, true}, // a manager
+		{Caller{User: "bob", Groups: []string{"users", "chip"}}, true},
+		{Caller{User: "bob", Groups: []string{"users"}}, false},
+		{Caller{Groups: []string{"chip"}}, false},
+	} {
+		if roles.MayAsk(c.who, "chip", managers) != c.may {
+			t.Errorf("%+v: asks %v", c.who, !c.may)
+		}
+	}
+	if (Roles{}).MayAsk(Caller{User: "bob", Groups: []string{""}}, "", managers) {
+		t.Error("a project without a group takes requests of users in none")
+	}
 	if (Roles{Admins: Admins{Users: []string{""}}}).MayPlan(Caller{}, []string{""}) {
 		t.Error("an empty name in a list makes nameless callers managers")
 	}
