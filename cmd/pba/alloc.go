@@ -32,7 +32,7 @@ func allocCommand(p process) *cli.Command {
 	}
 	return &cli.Command{
 		Name: "alloc", Usage: "plan slots for projects and weeks",
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			{
 				Name: "set", Usage: "allocate slots to a project",
 				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET] [--sla throughput --jobs NUMBER]",
@@ -51,7 +51,7 @@ func allocCommand(p process) *cli.Command {
 				Action: p.tableAction(listAllocs),
 			},
 			exportCommand(p), importCommand(p),
-		},
+		}, requestCommands(p, flags)...),
 	}
 }
 
@@ -65,9 +65,9 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 	if err != nil {
 		return err
 	}
-	pool := desk.Pool{Project: args[0], User: c.String("user"), Step: c.String("step"), Hosts: c.String("hosts")}
-	if c.IsSet("user") && pool.User == "" || c.IsSet("step") && pool.Step == "" || c.IsSet("hosts") && pool.Hosts == "" {
-		return shell.Usagef("--user, --step and --hosts need a name")
+	pool, err := poolOf(c, args[0])
+	if err != nil {
+		return err
 	}
 	var terms desk.Terms // none: the slots are removed
 	open := p.withDesk
@@ -89,6 +89,15 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 		fmt.Fprintf(c.App.Writer, "%s has %s %s.\n", shell.Printable(pool.String()), has, inWeeks(weeks))
 		return nil
 	})
+}
+
+// poolOf returns the pool that a project and the options --user, --step and --hosts name.
+func poolOf(c *cli.Context, project string) (desk.Pool, error) {
+	pool := desk.Pool{Project: project, User: c.String("user"), Step: c.String("step"), Hosts: c.String("hosts")}
+	if c.IsSet("user") && pool.User == "" || c.IsSet("step") && pool.Step == "" || c.IsSet("hosts") && pool.Hosts == "" {
+		return pool, shell.Usagef("--user, --step and --hosts need a name")
+	}
+	return pool, nil
 }
 
 func readTerms(c *cli.Context, number string) (desk.Terms, error) {

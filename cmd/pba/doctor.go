@@ -16,14 +16,14 @@ func doctorCommand(p process) *cli.Command {
 		Name: "doctor", Usage: "check this installation, and print what is wrong and what to do (exit code 1 if anything is)",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			findings, err := desk.Examine(c.Context, p.System)
+			found, err := desk.Examine(c.Context, p.System)
 			if err != nil {
 				return err
 			}
-			if err := printFindings(c.App.Writer, findings, c.Bool("json")); err != nil {
+			if err := printFindings(c.App.Writer, found, c.Bool("json")); err != nil {
 				return err
 			}
-			if len(findings) > 0 {
+			if len(found.Findings) > 0 {
 				return &shell.ExitError{Code: shell.ExitFailure}
 			}
 			return nil
@@ -31,11 +31,13 @@ func doctorCommand(p process) *cli.Command {
 	}
 }
 
-func printFindings(out io.Writer, all []desk.Finding, asJSON bool) error {
+func printFindings(out io.Writer, found *desk.Examined, asJSON bool) error {
 	if asJSON {
-		return shell.PrintJSON(out, struct {
-			Findings []desk.Finding `json:"findings"`
-		}{append([]desk.Finding{}, all...)})
+		return shell.PrintJSON(out, found)
+	}
+	all := found.Findings
+	if found.Requests > 0 {
+		fmt.Fprintf(out, "Note: %s for you to decide: pba alloc requests\n", waits(found.Requests))
 	}
 	for _, f := range all {
 		fmt.Fprintf(out, "%s: %s\n    %s\n", f.Check, shell.OneLine(f.What), shell.Printable(f.Remedy))

@@ -69,6 +69,9 @@ func printStatus(out io.Writer, s *desk.Status) error {
 	for _, u := range s.Unserved {
 		fmt.Fprintf(out, "Not served: %s, as a part of the request is not understood: %s\n", printable.Count(u.Jobs, "waiting job"), shell.OneLine(u.Reason))
 	}
+	if s.Requests > 0 {
+		fmt.Fprintf(out, "Requests: %s for you to decide: pba alloc requests\n", waits(s.Requests))
+	}
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}
