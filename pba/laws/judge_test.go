@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -626,7 +627,8 @@ func shapeOf(j *backends.Job) shape {
 }
 
 // judgeStarts checks that since the last cycle no job started before another of
-// its own shape that stood before it in the queue (lawOrder, the manager's half).
+// its own shape that stood before it in the queue (lawOrder, the manager's half), unless its
+// run limit is the shorter one: then it may start in slots that are reserved for later (R37).
 // d.queue does not show the places of jobs that were raised since: they are left out.
 func (d *drive) judgeStarts(farm *backends.Snapshot) {
 	now := make(map[backends.ID]*backends.Job, len(farm.Jobs)+len(farm.Ended))
@@ -639,7 +641,7 @@ func (d *drive) judgeStarts(farm *backends.Snapshot) {
 		clear(d.raised)
 		d.shaken = false
 	}()
-	waits := map[shape]*backends.Job{} // the first of each shape that waits still
+	waits := map[shape][]*backends.Job{} // that wait still, in the queue's order
 	var gains *backends.Priority
 	var gainer backends.ID
 	for i := range d.queue {
@@ -656,15 +658,23 @@ func (d *drive) judgeStarts(farm *backends.Snapshot) {
 			}
 		}
 		s := shapeOf(was)
-		first := waits[s]
 		switch {
-		case is.Eligible() && is.Started.IsZero() && first == nil && is.Priority >= was.Priority && farm.At.Sub(is.Submitted) < 69*cycle: // an older one may have stopped ageing
-			waits[s] = is
-		case !is.Started.IsZero() && first != nil && !d.raised[first.ID] && !d.raised[is.ID] && first.Priority >= is.Priority && is.Started.After(was.Started):
-			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), first.ID)
+		case is.Eligible() && is.Started.IsZero() && is.Priority >= was.Priority && farm.At.Sub(is.Submitted) < 69*cycle: // an older one may have stopped ageing
+			waits[s] = append(waits[s], is)
+		case !is.Started.IsZero() && !d.raised[is.ID] && is.Started.After(was.Started):
+			n := slices.IndexFunc(waits[s], func(j *backends.Job) bool {
+				return !d.raised[j.ID] && j.Priority >= is.Priority && longest(j) <= longest(is)
+			})
+			if n < 0 {
+				continue
+			}
+			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), waits[s][n].ID)
 		}
 	}
 }
+
+// longest returns a job's run limit, or the longest one if it has none.
+func longest(j *backends.Job) time.Duration { return cmp.Or(j.RunLimit, math.MaxInt64) }
 
 // ages reports whether a job waited for slots all the time since the last cycle,
 // and is young enough to gain by it.
