@@ -172,8 +172,8 @@ type Pin struct {
 	Until time.Time `json:",omitzero"`
 }
 
-// HoldUntil keeps a pending job from starting (a suspended one from being
-// resumed) before a time; its owner can't lift it. A zero time releases.
+// HoldUntil keeps a pending job from starting (a suspended one, a Resuming one too, from
+// being resumed) before a time; its owner can't lift it. A zero time releases.
 type HoldUntil struct {
 	ID    ID
 	Until time.Time

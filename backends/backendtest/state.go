@@ -121,6 +121,20 @@ func testRequeue(s *suite) {
 	}
 }
 
+// holdResuming holds a job that waits to be resumed, and has it wait again.
+func (s *suite) holdResuming(id backends.ID) {
+	s.Helper()
+	if s.able.HoldUntil == nil {
+		return
+	}
+	s.must("hold a job that waits to be resumed", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: id, Until: s.now().Add(time.Hour)}}))
+	s.awaitJob(id, "held", func(j backends.Job) bool {
+		return j.State == backends.Suspended && !j.Resuming && !j.HeldUntil.IsZero()
+	})
+	s.must("release it", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: id}}))
+	s.awaitJob(id, "waiting to be resumed again", func(j backends.Job) bool { return j.Resuming && j.HeldUntil.IsZero() })
+}
+
 func testSuspend(s *suite) {
 	g := s.newGate()
 	whole := hostCount * slotsPerHost
@@ -147,6 +161,7 @@ func testSuspend(s *suite) {
 		}
 		s.must("resume again", s.Backend.Resume(s.ctx, []backends.ID{first}))
 		s.checkCapacity()
+		s.holdResuming(first)
 	} else {
 		s.must("resume", s.Backend.Resume(s.ctx, []backends.ID{first}))
 	}

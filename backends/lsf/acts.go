@@ -345,8 +345,8 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 
 // holdUntil sets the engine's begin times, in whole minutes: a waiting job does not start
 // before, and starts then even without the engine. At the end of the hold the owner's
-// begin time is restored. Reconcile resumes a suspended job. A crash before bmod leaves a hold
-// that is noted: Reconcile sets it.
+// begin time is restored. Reconcile resumes a suspended job then, also one that was to be
+// resumed. A crash before bmod leaves a hold that is noted: Reconcile sets it.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
 	p, b := c.newBatch(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
 		if j := it.Job; !j.waits() && !j.returning() && j.State != backends.Suspended {
@@ -356,6 +356,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 	})
 	c.updateEntries(b, func(it *item, e *entry) {
 		e.Until = holds[it.Index].Until
+		e.Resuming = e.Resuming && !e.Until.After(p.at)
 		if it.Job.State == backends.Suspended && e.Run.IsZero() { // its owner stopped it
 			e.Run, e.Acted, e.Suspended = it.Job.listed.Started, time.Now(), true
 		}

@@ -439,7 +439,9 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 		if r.until.IsZero() && !r.delayed && r.begin.IsZero() {
 			r.begin = j.BeginTime
 		}
-		r.until = roundUp(holds[it.Index].Until)
+		if r.until = roundUp(holds[it.Index].Until); r.until.After(p.at) {
+			r.resumed = time.Time{} // it waits for the end of the hold first
+		}
 		if r.delayed && r.rest.IsZero() && !j.Ending {
 			r.rest = roundUp(p.at.Add(rest))
 		}

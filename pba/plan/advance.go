@@ -224,6 +224,7 @@ func (f *farm) end(r *Reclaim, phase Phase, why string) {
 // release undoes what ended reclaims did to their victims, and renews the holds of
 // open ones (R19, R21).
 func (f *farm) release() {
+	resumed := map[string]int{} // slots, by host
 	for i := range f.plan.Memory.Reclaims {
 		r := &f.plan.Memory.Reclaims[i]
 		for k := range r.Victims {
@@ -240,19 +241,26 @@ func (f *farm) release() {
 				victim.Released = true // its hold ran out, and it runs again
 				continue
 			}
-			switch {
+			switch other := f.yieldsTo(j, resumed); {
 			case r.Phase.Open():
 				f.renew(r, j)
+			case other != nil:
+				f.renew(other, j)
 			case j.wide != nil:
 				victim.Released = true // it is held for another reason now
 			default:
 				victim.Released = f.releaseVictim(r, j)
+				if j.State == backends.Suspended {
+					for _, p := range j.Hosts {
+						resumed[p.Host] += p.Slots
+					}
+				}
 			}
 		}
 	}
 }
 
-// renew prolongs the engine's hold on a victim while its reclaim is open.
+// renew holds a victim until a reclaim has ended, or prolongs that hold.
 func (f *farm) renew(r *Reclaim, j *job) {
 	until := f.now.Add(f.policy.HoldLimit)
 	tooLong := j.HeldUntil.Sub(until) > f.policy.HoldLimit // it was set while the clock was ahead
@@ -269,6 +277,8 @@ func (f *farm) releaseVictim(r *Reclaim, j *job) bool {
 	case j.State == backends.Suspended && !j.Resuming:
 		f.acts.add(stageRelease, Action{Verb: Resume, Job: j.ID, For: r.Beneficiary, Reason: reason})
 		return false
+	case j.State == backends.Suspended && f.state.Abilities.Start != nil:
+		return false // it may have to yield before it runs
 	case f.dummies.Holds(j.ID) && j.State == backends.Pending:
 		return true // until its dummies are in place
 	case !j.HeldUntil.IsZero() && j.State != backends.Running:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,74 @@ func TestSlotIsAssignedOnce(t *testing.T) { // R19
 	if got := started(s.cycle()); got != "3 in [n1] [1];" {
 		t.Errorf("started %q, want one of them", got)
 	}
+}
+
+// Two reclaims of one host, of which the first is over: where the queue starts no beneficiary by
+// itself, what the second frees is not left to the first one's victim.
+func TestVictimYieldsToOtherReclaims(t *testing.T) { // R20
+	verbs := func(p Plan, id backends.ID) string {
+		var all []string
+		for _, a := range p.Actions {
+			if a.Job == id {
+				all = append(all, string(a.Verb))
+			}
+		}
+		return strings.Join(all, " ")
+	}
+	for name, x := range map[string]struct {
+		change   func(*scene)
+		resuming bool
+		want     string
+		later    string // once the second beneficiary runs
+	}{
+		"it is held on":              {want: "hold", later: "resume"},
+		"it waits to be resumed":     {resuming: true, want: "hold", later: "resume"},
+		"the queue starts by itself": {change: func(s *scene) { s.state.Abilities.Start = nil }, want: "resume", later: "resume"},
+		"so it does, and it resumes": {change: func(s *scene) { s.state.Abilities.Start = nil }, resuming: true},
+		"slots are left for it":      {change: func(s *scene) { s.end(backends.ID{Job: 3}) }, want: "resume", later: "resume"},
+		"they are, and it resumes":   {change: func(s *scene) { s.end(backends.ID{Job: 3}) }, resuming: true},
+		"the other reclaim is over":  {change: func(s *scene) { s.at(backends.ID{Job: 5}).State = backends.Held }, want: "resume", later: "resume"},
+	} {
+		s := newScene(t, 1, 3).pool("chipA", 2)
+		s.state.Abilities.Start = func(context.Context, backends.ID, []backends.Placement) error { panic("plan acts") }
+		first := s.job("bob", "", "n1", time.Hour, suspendable)
+		second := s.job("bob", "", "n1", time.Hour)
+		s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.NoRequeue = true })
+		s.job("ann", "chipA", "", 0)
+		s.job("ann", "chipA", "", 0)
+		if p := s.ripen(); preempted(p) != "suspend 1, requeue 2" {
+			t.Fatalf("%s: preempted %q", name, preempted(p))
+		}
+		stopped, requeued, beneficiary := s.at(first), s.at(second), s.at(backends.ID{Job: 4})
+		stopped.State, stopped.Mark, stopped.Resuming = backends.Suspended, "r1", x.resuming
+		requeued.Mark, requeued.Ending = "r2", true
+		beneficiary.State, beneficiary.Started, beneficiary.Hosts = backends.Running, s.now, stopped.Hosts
+		if x.change != nil {
+			x.change(s)
+		}
+		if !x.resuming {
+			stopped.HeldUntil = s.now.Add(time.Minute)
+		}
+		for i, want := range []string{x.want, x.want} {
+			if got := verbs(s.cycle(), first); got != want {
+				t.Errorf("%s: in cycle %d the stopped victim's actions are %q, want %q", name, i+1, got, want)
+			}
+			requeued.State, requeued.Hosts, requeued.Ending, requeued.HeldUntil = backends.Pending, nil, false, s.now.Add(time.Hour)
+		}
+		if x.want == "hold" {
+			stopped.Resuming, stopped.HeldUntil = false, s.now.Add(time.Minute)
+		}
+		other := s.at(backends.ID{Job: 5})
+		other.State, other.Started, other.Hosts = backends.Running, s.now, stopped.Hosts
+		if got := verbs(s.cycle(), first); got != x.later {
+			t.Errorf("%s: once the other beneficiary runs they are %q, want %q", name, got, x.later)
+		}
+	}
+}
+
+// end removes a job that has ended.
+func (s *scene) end(id backends.ID) {
+	s.state.Farm.Jobs = slices.DeleteFunc(s.state.Farm.Jobs, func(j backends.Job) bool { return j.ID == id })
 }
 
 // A reclaim on a host that goes down ends in the next cycle: its beneficiary is
