@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
@@ -47,8 +48,8 @@ func allocCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list what is planned from this week on",
-				Flags:  append([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, table.Flags()...),
-				Action: p.tableAction(listAllocs),
+				Flags:  slices.Concat([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, gridFlags(), table.Flags()),
+				Action: listAction(p),
 			},
 			exportCommand(p), importCommand(p),
 		}, requestCommands(p, flags)...),
