@@ -48,6 +48,11 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 		return err
 	})
 	c.write(ctx, b, func(it *item) []string { return updates[it.Index] })
+	for _, it := range b {
+		if it.Err != nil && strings.Contains(it.Err.Error(), invalidNodes) { // placeOn knows the hosts
+			it.Err = fmt.Errorf("job %v: %w: it has started", it.ID, backends.ErrWrongState)
+		}
+	}
 	return b.Errors()
 }
 
@@ -112,10 +117,15 @@ func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]
 		}
 	}
 	if change.Hosts != nil {
-		if len(*change.Hosts) > 1 {
-			return unable("a pending job is bound to one host, or to none")
+		slots := j.Slots
+		if change.Slots != nil {
+			slots = max(slots, *change.Slots)
 		}
-		set("ReqNodeList", strings.Join(*change.Hosts, ","))
+		parts, err := j.placeOn(*change.Hosts, slots, p)
+		if err != nil {
+			return nil, fmt.Errorf("change job %v: %w", j.ID, err)
+		}
+		all = append(all, parts...)
 	}
 	if change.RunLimit != nil {
 		limit := "UNLIMITED"
@@ -142,6 +152,42 @@ func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]
 		set("Dependency", after)
 	}
 	return all, nil
+}
+
+// invalidNodes is Slurm's answer to an empty list of required nodes for a job that has started.
+const invalidNodes = "Invalid node name"
+
+// placeOn returns the parts of an update by which a pending job of so many slots runs on some
+// hosts only, any of them; on all, if none are named. They replace what its owner required and
+// excluded, and end a pin, whose record has both: the engine pins the job anew. Only a job of
+// one slot gets a list of required nodes: Slurm gives a job all nodes of its list, and may take
+// the list as a wish to shrink (see pin).
+func (j *listedJob) placeOn(hosts []string, slots int, p *snapshot) ([]string, error) {
+	for _, h := range hosts {
+		if p.slots[h] == 0 {
+			return nil, fmt.Errorf("host %q: no such host", h)
+		}
+	}
+	required, excluded := "", ""
+	switch {
+	case len(hosts) == 1 && slots == 1 && j.least <= 1:
+		required = hosts[0]
+	case len(hosts) > 0:
+		excluded = formatHosts(p.othersThan(hosts, nil))
+	}
+	var parts []string
+	if required != "" || len(j.Asked) > 0 {
+		parts = append(parts, "ReqNodeList="+required)
+	}
+	pinned := len(j.record.pin) > 0
+	if excluded != "" || len(j.excluded) > 0 || pinned {
+		parts = append(parts, "ExcNodeList="+excluded)
+	}
+	if pinned {
+		j.record.pin, j.record.out, j.record.excluded = nil, nil, 0
+		parts = append(parts, j.recordChange())
+	}
+	return parts, nil
 }
 
 // record is what Slurm still knows of a job. It keeps no history.

@@ -33,7 +33,7 @@ func options() map[string]backends.OptionMeaning {
 		"-K":   honoured("waits for the job and exits with its exit code; 126 if it was killed before it started; 1 if Slurm has forgotten it (MinJobAge)"),
 		"-Lp":  ignored("licences are not asked for: use sbatch --licenses"),
 		"-M":   honoured("memory of the whole job, split evenly over its hosts; the site decides what happens to a job that uses more (TaskPlugin, JobAcctGatherParams)"),
-		"-m":   honoured("run on one of these hosts: the cluster's others are excluded; preferences (h1+2) are ignored with a warning"),
+		"-m":   honoured("run on one of these hosts: the cluster's others are excluded; preferences (h1+2) are ignored with a warning; amod -m and -mn replace --nodelist and --exclude"),
 		"-N":   ignored(mail),
 		"-Ne":  ignored(mail),
 		"-oo":  honoured("output goes there, overwritten; " + both),

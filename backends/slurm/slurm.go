@@ -33,6 +33,7 @@ type Client struct {
 	mu           sync.Mutex
 	known        map[run]runFacts
 	excluded     map[int64][]string // hosts, by the number of a pending job or array
+	excludedAt   time.Time          // when that was read, by our clock
 	pins         pins               // of the last snapshot of all jobs
 	saves        map[run]record     // of jobs that this process asked to save themselves
 	refused      map[run]bool       // jobs that have saved themselves, and that Slurm did not requeue
@@ -178,7 +179,7 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 	}
 	known, listed, wanted := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	want := sync.OnceFunc(func() { close(wanted) })
-	excluded := c.knownExclusions()
+	excluded := c.recentExclusions()
 	err := command.RunAll(ctx, func(ctx context.Context) error {
 		defer close(known)
 		return c.readCluster(ctx, &p)
@@ -446,10 +447,10 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 }
 
 // addPlaces adds where jobs may run. Which hosts their owners exclude is asked again as
-// soon as a job comes for which slots may be freed.
+// soon as a job comes for which slots may be freed, and each minute while there are any.
 func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
-	excluded := c.knownExclusions()
-	if all && slices.ContainsFunc(p.jobs, func(j *listedJob) bool { return j.needsExclusions(excluded) }) {
+	excluded, recent := c.knownExclusions(), c.recentExclusions()
+	if all && slices.ContainsFunc(p.jobs, func(j *listedJob) bool { return j.needsExclusions(recent) }) {
 		var err error
 		if excluded, err = c.readExclusions(ctx); err != nil {
 			return err
@@ -469,6 +470,17 @@ func (c *Client) knownExclusions() map[int64][]string {
 	return c.excluded
 }
 
+// recentExclusions returns what readExclusions did in the last minute, or nil: owners may
+// change what they exclude.
+func (c *Client) recentExclusions() map[int64][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.excludedAt) > time.Minute {
+		return nil
+	}
+	return c.excluded
+}
+
 // readExclusions asks which hosts the owners of pending jobs exclude, and keeps the answer.
 func (c *Client) readExclusions(ctx context.Context) (map[int64][]string, error) {
 	nonce := newNonce()
@@ -481,7 +493,7 @@ func (c *Client) readExclusions(ctx context.Context) (map[int64][]string, error)
 		return nil, err
 	}
 	c.mu.Lock()
-	c.excluded = excluded
+	c.excluded, c.excludedAt = excluded, time.Now()
 	c.mu.Unlock()
 	return excluded, nil
 }

@@ -508,7 +508,7 @@ func (o *wrapperSite) changes() {
 		{&o.alice, "-W 30 -J new " + plain, 0, "Parameters of job <" + plain + "> are being changed", "JobName=new\n"},
 		{&o.alice, "-q low " + plain, 0, "are being changed", "Partition=low "},
 		{&o.alice, "-m node1 " + plain, 0, "are being changed", "ReqNodeList=node1 "},
-		{&o.alice, "-mn " + plain, 0, "are being changed", "ReqNodeList=(null) "},
+		{&o.alice, "-mn " + plain, 0, "are being changed", "ReqNodeList=(null) ExcNodeList=(null)\n"},
 		{&o.alice, "-n 3 " + plain, 0, "are being changed", "NumCPUs=3 NumTasks=3 "},
 		{&o.alice, "-Jd mine " + plain, 0, "are being changed", "Comment=mine "},
 		{&o.alice, "-sp 5 -W 20 " + plain, 0, "option -sp is ignored", "TimeLimit=00:20:00 "},
