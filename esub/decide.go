@@ -22,6 +22,7 @@ type Request struct {
 	Memory      int64   // bytes that the job needs; 0: not said
 	Preempt     string  // ALLOTMENT_PREEMPT
 	Checkpoint  string  // ALLOTMENT_CHECKPOINT
+	SavedByLSF  bool    // bsub -k: LSF makes checkpoints of it
 	Description string  // the user's own text
 	Interactive bool
 	Exclusive   bool
@@ -111,7 +112,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	if s.Observe || r.Projects() == 0 {
 		return nil // nothing is planned yet, or the filter only observes
 	}
-	for _, line := range []string{warning, wrong} {
+	for _, line := range []string{warning, wrong, startsAnew(req, mode)} {
 		if line != "" {
 			d.Messages = append(d.Messages, line)
 		}
@@ -268,6 +269,18 @@ func readCheckpoint(text string, s Settings) (c backends.Checkpoint, wrong strin
 		return backends.Checkpoint{}, fmt.Sprintf("%sit asks for %d s to save itself, and %d s are allowed: ask for no more", variable, c.Wait/time.Second, most/time.Second), true
 	}
 	return c, "", false
+}
+
+// startsAnew returns what the owner of a job should know that LSF makes checkpoints of: they are
+// of no use once it is preempted (R33). It is "" where that is not so, and where the owner says
+// how the job saves itself.
+func startsAnew(req Request, mode backends.Mode) string {
+	preemptable := !req.NoRequeue && !req.Interactive && !req.Exclusive
+	if !req.SavedByLSF || req.Checkpoint != "" || !preemptable || mode != backends.PreemptRequeue {
+		return ""
+	}
+	return "bsub -k: a job that is preempted starts from its beginning, not from LSF's checkpoint; if yours goes on by itself from what it saved, say how it saves, as " +
+		backends.CheckpointVariable + "=every:30m"
 }
 
 // withoutTag returns a user's own text without what would pass for Allotment's tag at

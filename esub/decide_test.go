@@ -3,8 +3,10 @@ package esub
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -58,6 +60,40 @@ func TestOwnersRankIsClipped(t *testing.T) {
 		d, err := Decide(c.req, open(t, snapshot), generation(t, snapshot, Standing{At: someTime}), someTime)
 		if err != nil || d.Priority != c.want || strings.Join(d.Messages, "\n") != c.message || d.Reject {
 			t.Errorf("%s: %+v, %v, want %d and %q", c.what, d, err, c.want, c.message)
+		}
+	}
+}
+
+// R33: LSF's own checkpoint of a job is of no use once it is preempted, and counts for nothing.
+func TestCheckpointOfLSF(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		req    Request
+		change func(*Policy)
+		said   bool
+		every  time.Duration
+	}{
+		{what: "bsub -k", req: Request{SavedByLSF: true}, said: true},
+		{what: "without", req: Request{}},
+		{what: "its owner says how it saves itself", req: Request{SavedByLSF: true, Checkpoint: "every:30m"}, every: 30 * time.Minute},
+		{what: "it is suspended instead", req: Request{SavedByLSF: true, Preempt: "suspend"}},
+		{what: "bsub -rn", req: Request{SavedByLSF: true, NoRequeue: true}},
+		{what: "bsub -x", req: Request{SavedByLSF: true, Exclusive: true}},
+		{what: "bsub -I", req: Request{SavedByLSF: true, Interactive: true}},
+		{what: "bmod -k", req: Request{SavedByLSF: true, Modify: true}},
+		{what: "only observed", req: Request{SavedByLSF: true}, change: func(p *Policy) { p.Observe = true }},
+		{what: "a queue that is not managed", req: Request{SavedByLSF: true, Queue: "night"}, change: func(p *Policy) { p.Queues = []string{"normal"} }},
+	} {
+		p := somePolicy()
+		p.Queues, p.Observe, p.OnUntagged, p.DefaultQueue = nil, false, Pass, "normal"
+		if c.change != nil {
+			c.change(&p)
+		}
+		snapshot := Encode(p)
+		d, err := Decide(c.req, open(t, snapshot), generation(t, snapshot, Standing{At: someTime}), someTime)
+		said := slices.ContainsFunc(d.Messages, func(m string) bool { return strings.HasPrefix(m, "bsub -k: ") })
+		if err != nil || d.Reject || said != c.said || d.Tag.Checkpoint != (backends.Checkpoint{Every: c.every}) {
+			t.Errorf("%s: %+v, %v", c.what, d, err)
 		}
 	}
 }

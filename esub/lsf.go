@@ -24,6 +24,7 @@ const (
 	lsfExclusive   = "LSB_SUB_EXCLUSIVE"
 	lsfBegin       = "LSB_SUB_BEGIN_TIME" // seconds since 1970
 	lsfRerunnable  = "LSB_SUB_RERUNNABLE" // N: bsub -rn
+	lsfCheckpoints = "LSB_SUB_CHKPNT_DIR" // bsub -k; its period is LSB_SUB_CHKPNT_PERIOD
 	lsfModify      = "LSB_SUB_MODIFY"     // Y: bmod
 	lsfReset       = "SUB_RESET"          // bmod takes the option away
 	lsfCommand     = "LSF_INVOKE_CMD"     // of the environment: the command that asks; lava does not set it
@@ -244,6 +245,8 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	rank, _ := ps.Get(lsfPriority)
 	req.Priority, _ = strconv.ParseInt(rank, 10, 64)
 	req.ByEngine = env(backends.RankVariable) != ""
+	checkpoints, _ := ps.Get(lsfCheckpoints)
+	req.SavedByLSF = checkpoints != ""
 	slots, _ := ps.Get(lsfSlots)
 	req.Slots, _ = strconv.Atoi(slots)
 	rerunnable, _ := ps.Get(lsfRerunnable)

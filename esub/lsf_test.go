@@ -58,6 +58,8 @@ func TestParamsRequest(t *testing.T) {
 		"-rn":            {"LSB_SUB_RERUNNABLE=N\n", nil, Request{NoRequeue: true}},
 		"spared by tag":  {"LSB_SUB_JOB_DESCRIPTION=\"allotment:1;norequeue=1; x\"\n", nil, Request{NoRequeue: true, Description: "allotment:1;norequeue=1; x"}},
 		"-r":             {"LSB_SUB_RERUNNABLE=Y\n", nil, Request{}},
+		"-k":             {"LSB_SUB_CHKPNT_PERIOD=1800\nLSB_SUB_CHKPNT_DIR=\"/scratch/ck\"\n", nil, Request{SavedByLSF: true}},
+		"bmod -kn":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_CHKPNT_PERIOD=SUB_RESET\nLSB_SUB_CHKPNT_DIR=SUB_RESET\n", nil, Request{Modify: true}},
 		"bmod":           {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", []string{"LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true, Queue: "night"}},
 		"bmod in env":    {"", []string{"LSB_SUB_MODIFY=Y"}, Request{Modify: true}},
 		"bmod, LSF 10.1": {"", []string{"LSF_INVOKE_CMD=bmod", "LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true}},

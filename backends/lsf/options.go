@@ -31,6 +31,7 @@ func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 		all[o.Name] = backends.OptionMeaning{Treatment: treatment, Note: UnknownToLava}
 	}
 	for name, note := range map[string]string{
+		"-k":    "checkpoints of LSF's own; a job that is preempted starts from its beginning nevertheless",
 		"-M":    "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
 		"-P":    "project, and its step",
 		"-pack": "each line is submitted by a bsub of its own; -I and -K are not possible",

@@ -17,9 +17,12 @@ import (
 // neither that it was asked nor why it ended once it is back, so that the entry has each step before it
 // is taken. After a crash at any point Reconcile takes the next one (nextSave).
 //
-// LSF's own checkpoints (bsub -k, bchkpnt) are not used: the job that continues from one
-// (brestart) has another ID, and one that comes back by brequeue starts from the beginning
-// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/brequeue.1.html).
+// LSF's own checkpoints (bsub -k, bchkpnt) are not used, and the filter says so (startsAnew in
+// esub). A job that comes back by brequeue starts from the beginning
+// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/brequeue.1.html); one that brestart
+// continues from a checkpoint has another ID; and what bmig continues bypasses all pending jobs
+// (https://www.hpc.dtu.dk/lsf931/lsf_admin/job_migration_lsf_behaviour.html): it would take its
+// own slots again.
 
 // save is how a run was asked to save itself. The zero save: it was not.
 type save struct {
