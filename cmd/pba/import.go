@@ -21,22 +21,25 @@ type importOptions struct {
 	file   string
 	dryRun bool
 	yes    bool
+	force  bool
 }
 
 func importCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "apply an edited plan of `pba alloc export`; prints what changes, and asks",
-		ArgsUsage: "FILE (-: standard input)",
+		ArgsUsage:   "FILE (-: standard input)",
+		Description: importHelp,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "only check it and show what would change", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yes", Usage: "apply it without asking", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "force", Usage: "apply cells of a table that others changed since it was exported, too", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}
-			o := importOptions{file: args[0], dryRun: c.Bool("dry-run"), yes: c.Bool("yes")}
+			o := importOptions{file: args[0], dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), force: c.Bool("force")}
 			if o.dryRun && o.yes {
 				return shell.Usagef("--dry-run and --yes exclude each other")
 			}
@@ -44,22 +47,27 @@ func importCommand(p process) *cli.Command {
 				return shell.Usagef("can't ask for confirmation, since standard input is not a terminal: check the changes with --dry-run, then apply them with --yes")
 			}
 			return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error {
-				return importPlan(ctx, d, o, os.Stdin, c.App.Writer)
+				return importPlan(ctx, d, o, os.Stdin, c.App.Writer, c.App.ErrWriter)
 			})
 		},
 	}
 }
 
-func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Reader, out io.Writer) error {
-	i, err := d.Import(ctx, o.file, stdin)
+func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Reader, out, stderr io.Writer) error {
+	i, err := d.Import(ctx, o.file, stdin, o.force)
 	if err != nil {
-		return err
+		return listFaults(stderr, err)
 	}
+	printKept(out, i.Kept)
 	if len(i.Differences) == 0 {
 		fmt.Fprintln(out, "Nothing to change: the plan matches the file.")
 		return nil
 	}
-	printDifferences(out, i.Differences)
+	if i.Cells {
+		printCells(out, i.Differences)
+	} else {
+		printDifferences(out, i.Differences)
+	}
 	if o.dryRun {
 		return nil
 	}

@@ -86,7 +86,7 @@ func TestImportFailsIfPlanChanged(t *testing.T) {
 		}
 	}
 	apply := func(meanwhile func()) (int, error) {
-		err := importPlan(context.Background(), d, importOptions{file: file}, answering(meanwhile), io.Discard)
+		err := importPlan(context.Background(), d, importOptions{file: file}, answering(meanwhile), io.Discard, io.Discard)
 		all, listErr := l.Allocations(context.Background(), this, this)
 		if listErr != nil || len(all) != 1 {
 			t.Fatal(all, listErr)

@@ -136,7 +136,11 @@ func (d *Desk) Export(ctx context.Context, projects []string, first string, week
 // Import is a plan's file beside what is planned.
 type Import struct {
 	Differences []Difference
+	Kept        []Difference // of a table: cells that others changed since it was exported, and the file did not
+	Cells       bool         // it is a table
 
+	force   bool
+	sheet   *SheetPlan // nil: no table
 	planner *planner
 	name    string
 	file    *PlanFile
@@ -147,9 +151,10 @@ type Import struct {
 const maxPlanFile = 64 << 20
 
 // Import reads a plan's file, stdin for -, and checks all that it would change. It
-// changes nothing.
-func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Import, error) {
-	i := &Import{name: file}
+// changes nothing. A table whose cells were changed in the plan, too, since it was exported is
+// an error unless forced.
+func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader, force bool) (*Import, error) {
+	i := &Import{name: file, force: force}
 	var content []byte
 	var err error
 	if file == "-" {
@@ -163,6 +168,10 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Impor
 	}
 	if err != nil {
 		return nil, err
+	}
+	if kind := readKind(file, content); kind != YAMLFile {
+		i.Cells = true
+		return d.importSheet(ctx, i, kind, content)
 	}
 	if i.file, err = ReadPlan(i.name, content); err != nil {
 		return nil, err
@@ -189,7 +198,7 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Impor
 // Apply changes the plan as was shown, or nothing.
 func (i *Import) Apply(ctx context.Context) error {
 	return i.inFile(i.planner.apply(ctx, i.changes, func() error {
-		again, err := i.planner.differences(ctx, i.file)
+		again, err := i.now(ctx)
 		if err == nil && !slices.Equal(again, i.Differences) {
 			err = errors.New("import: another edit changed the plan meanwhile: nothing is applied; run the import again")
 		}
@@ -197,11 +206,24 @@ func (i *Import) Apply(ctx context.Context) error {
 	}))
 }
 
+// now returns what the file would change now.
+func (i *Import) now(ctx context.Context) (all []Difference, err error) {
+	if i.sheet == nil {
+		return i.planner.differences(ctx, i.file)
+	}
+	all, _, err = i.planner.sheetDifferences(ctx, i.sheet, i.force)
+	return all, err
+}
+
 // inFile adds to an error of one change where the file says it.
 func (i *Import) inFile(err error) error {
 	var e *changeError
 	if !errors.As(err, &e) {
 		return err
+	}
+	if i.sheet != nil {
+		row, column := i.sheet.place(e.change, e.part)
+		return fmt.Errorf("%s: cell %s%d: %w", i.name, cellName(column), row, err)
 	}
 	if line, ok := i.file.Lines[e.change]; ok {
 		return &config.Error{File: i.name, Line: line, Why: err.Error()}

@@ -57,58 +57,81 @@ func (p *planner) applyBy(ctx context.Context, changes []ledger.Change, precondi
 	})
 }
 
+// changePart is the part of a change that an error is about.
+type changePart string
+
+// The parts of a change.
+const (
+	partProject changePart = "project"
+	partStep    changePart = "step"
+	partUser    changePart = "user"
+	partHosts   changePart = "hosts"
+	partWeek    changePart = "week"
+	partSlots   changePart = "slots"
+)
+
 // changeError is what is wrong with a change.
 type changeError struct {
 	change ledger.Change
+	part   changePart
 	err    error
+	sum    string // what is wrong with its week's sum; "": nothing
 }
 
 func (e *changeError) Error() string { return e.err.Error() }
 func (e *changeError) Unwrap() error { return e.err }
 
-// checkAll checks all of the changes.
+// checkAll checks all of the changes, and returns what is wrong with the first.
 func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
+	all, err := p.wrong(ctx, changes)
+	if err == nil && len(all) > 0 {
+		return all[0]
+	}
+	return err
+}
+
+// wrong returns what is wrong with changes in themselves, and then what is wrong with the
+// sums of their weeks.
+func (p *planner) wrong(ctx context.Context, changes []ledger.Change) ([]*changeError, error) {
 	projects, err := p.ledger.Projects(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	flows, err := p.ledger.Flows(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var all []*changeError
 	for _, c := range changes {
-		if err := p.check(c, projects, flows); err != nil {
-			return &changeError{c, err}
+		if part, err := p.check(c, projects, flows); err != nil {
+			all = append(all, &changeError{change: c, part: part, err: err})
 		}
 	}
 	planned, err := p.ledger.Allocations(ctx, p.thisWeek(), p.horizon())
-	if err != nil {
-		return err
-	}
-	return p.fits(planned, changes)
+	return append(all, p.fits(planned, changes)...), err
 }
 
-func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledger.Flow) error {
+func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledger.Flow) (changePart, error) {
 	project, err := named(projects, c.Project)
 	if err != nil {
-		return err
+		return partProject, err
 	}
 	if err := p.mayPlan(project); err != nil {
-		return err
+		return partProject, err
 	}
 	if err := p.mayBePlanned(c.Week, c.Week, "week "+c.Week.String()); err != nil {
-		return err
+		return partWeek, err
 	}
 	if c.Slots == 0 {
-		return nil // what is withdrawn needs no valid step or user any more
+		return "", nil // what is withdrawn needs no valid step or user any more
 	}
 	if err := p.checkStep(c.Step, project, flows); err != nil {
-		return err
+		return partStep, err
 	}
 	if err := p.checkHostSet(c.Hosts); err != nil {
-		return err
+		return partHosts, err
 	}
-	return p.checkKnown(c.User)
+	return partUser, p.checkKnown(c.User)
 }
 
 func (p *planner) checkStep(step string, project ledger.Project, flows []ledger.Flow) error {
@@ -164,8 +187,9 @@ type share struct {
 }
 
 // fits checks each week's sums after all of the changes against max_allocated, for each
-// host set and for the hosts in none. What makes a sum no larger is always possible.
-func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) error {
+// host set and for the hosts in none, and returns an error for the first change of each that
+// is too large. What makes a sum no larger is always possible.
+func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) (all []*changeError) {
 	was, before, after := map[ledger.Change]int{}, map[share]int{}, map[share]int{}
 	for _, a := range planned {
 		was[ledger.Change{Pool: a.Pool, Week: a.Week}] = a.Slots
@@ -175,21 +199,25 @@ func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) err
 	for _, c := range changes {
 		after[share{c.Week, c.Hosts}] += c.Slots - was[ledger.Change{Pool: c.Pool, Week: c.Week}]
 	}
+	named := map[share]bool{}
 	for _, c := range changes {
 		at, has := share{c.Week, c.Hosts}, p.farm[c.Hosts]
 		limit := p.allocatable(has.slots)
-		if c.Slots == 0 || excess(before[at], after[at], limit) == 0 {
+		if c.Slots == 0 || excess(before[at], after[at], limit) == 0 || named[at] {
 			continue
 		}
+		named[at] = true
 		others := after[at] - c.Slots
 		text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of %s, that is %d; others hold %d)",
 			c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.describeSize(c.Hosts, has.slots), limit, others)
 		if has.down > 0 {
 			text += fmt.Sprintf("; %d more slots are on hosts that are down", has.down)
 		}
-		return &changeError{c, errors.New(text)}
+		sum := fmt.Sprintf("%s would have %d slots too many: %d of the %d that max_allocated (%v of %s) allows",
+			c.Week, after[at]-limit, after[at], limit, p.PBA.MaxAllocated, p.describeSize(c.Hosts, has.slots))
+		all = append(all, &changeError{change: c, part: partSlots, err: errors.New(text), sum: sum})
 	}
-	return nil
+	return all
 }
 
 // excess returns by how much a sum of slots exceeds its limit after a change, 0 where the
