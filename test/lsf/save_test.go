@@ -67,7 +67,7 @@ func (s *saver) await(what string, is func() bool) {
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			out, _, _ := s.Cluster.Run("bjobs", "-u", "all", "-a", "-w")
-			s.Fatalf("waited for %s: %+v\n%s", what, s.job(), out)
+			s.Fatalf("waited for %s: %+v\nit started at %q\n%s", what, s.job(), s.read("starts"), out)
 		}
 	}
 }
