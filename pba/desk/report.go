@@ -3,6 +3,7 @@ package desk
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -23,6 +24,13 @@ type Period struct {
 type Usage struct {
 	Period
 	Usage []report.Usage `json:"usage"`
+}
+
+// UsageBy is slot-hours by the groups that were asked for.
+type UsageBy struct {
+	Period
+	Groups []report.Use `json:"groups"`
+	Total  report.Use   `json:"total"`
 }
 
 // Waits is how long jobs and reclaims waited.
@@ -76,6 +84,115 @@ func (d *Desk) Usage(ctx context.Context, p Period) (*Usage, error) {
 	return &Usage{p, rows}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
+// WithoutPromise lists the projects that used slots and have no allocation in any of the groups.
+func (u *UsageBy) WithoutPromise() []string {
+	promised := map[string]bool{}
+	for i := range u.Groups {
+		if g := &u.Groups[i]; g.Project != "" && g.Guaranteed != nil {
+			promised[g.Project] = promised[g.Project] || *g.Guaranteed > 0
+		}
+	}
+	return slices.Sorted(func(yield func(string) bool) {
+		for name, has := range promised {
+			if !has && !yield(name) {
+				return
+			}
+		}
+	})
+}
+
+// By is what a report's rows are grouped by.
+type By = report.By
+
+// Key is what a report's row is of, and Use its slot-hours.
+type (
+	Key = report.Key
+	Use = report.Use
+)
+
+// What the rows of reports can be grouped by.
+var (
+	UsageKeys  = []By{report.ByWeek, report.ByDay, report.ByProject, report.ByPool, report.ByUser, report.ByStep}
+	WaitKeys   = []By{report.ByWeek, report.ByProject, report.ByUser, report.ByStep}
+	VictimKeys = []By{report.ByWeek, report.ByProject, report.ByUser}
+)
+
+// ParseBy returns the groups that an option --by names.
+func ParseBy(words []string, known []By) ([]By, error) {
+	by, err := report.ParseBy(words, known...)
+	if err != nil {
+		return nil, invalidf("--by %w", err)
+	}
+	return by, nil
+}
+
+// UsageBy reports slot-hours by groups.
+func (d *Desk) UsageBy(ctx context.Context, p Period, by []By) (*UsageBy, error) {
+	h, err := d.history(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	rows, total := report.UsesBy(h, by, p.Project)
+	return &UsageBy{p, rows, total}, d.requireProject(ctx, p.Project, len(rows) > 0)
+}
+
+// history reads what cycles recorded of a time.
+func (d *Desk) history(ctx context.Context, from, to time.Time) (report.History, error) {
+	h := report.History{Zone: d.zone()}
+	var err error
+	if h.Farm, h.Use, err = d.hours(ctx, from, to); err == nil {
+		h.Users, err = d.ledger.UserHours(ctx, from, to)
+	}
+	return h, err
+}
+
+// Span says how far back a report looks: one week, or since a date or for a time up to now.
+type Span struct {
+	Week  string // such as 2026-W48, or last; "": none
+	Date  string // such as 2026-11-23; "": none
+	Since time.Duration
+}
+
+// Period returns what a report of a project (of all for "") covers. A week that has not ended
+// is covered up to now.
+func (d *Desk) Period(project string, s Span) (Period, error) {
+	now := d.Now()
+	p := Period{Project: project, From: now.Add(-s.Since), To: now}
+	switch {
+	case s.Week != "":
+		w, err := d.pastWeek(s.Week)
+		if err != nil {
+			return p, err
+		}
+		p.From, p.To = w.Begin, w.End
+		if w.End.After(now) {
+			p.To = now
+		}
+	case s.Date != "":
+		day, err := time.ParseInLocation(time.DateOnly, s.Date, d.zone())
+		if err != nil || day.After(now) {
+			return p, invalidf("--since %s: want a day that has begun, such as %s", s.Date, now.In(d.zone()).Format(time.DateOnly))
+		}
+		p.From = day.UTC()
+	}
+	return p, nil
+}
+
+// pastWeek returns the week of that name, which must have begun.
+func (d *Desk) pastWeek(name string) (calendar.Period, error) {
+	w := calendar.AddWeeks(d.thisWeek(), -1)
+	if name != "last" {
+		var err error
+		if w, err = d.week(name); err != nil {
+			return calendar.Period{}, err
+		}
+	}
+	if w.Compare(d.thisWeek()) > 0 {
+		return calendar.Period{}, invalidf("--week %s: it has not begun: reports are of weeks up to %s", w, d.thisWeek())
+	}
+	return calendar.PeriodOf(w, d.zone()), nil
+}
+
 // hours reads the use of a report's time.
 func (d *Desk) hours(ctx context.Context, from, to time.Time) ([]ledger.FarmHour, []ledger.UseHour, error) {
 	farm, err := d.ledger.FarmHours(ctx, from, to)
@@ -87,7 +204,7 @@ func (d *Desk) hours(ctx context.Context, from, to time.Time) ([]ledger.FarmHour
 }
 
 // Waits reports how long jobs waited.
-func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
+func (d *Desk) Waits(ctx context.Context, p Period, by []By) (*Waits, error) {
 	jobs, err := d.ledger.PastJobs(ctx, p.From, p.To)
 	if err != nil {
 		return nil, err
@@ -97,19 +214,19 @@ func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
 		return nil, err
 	}
 	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Own: d.PBA.Policy().Thresholds, Cycle: time.Duration(d.PBA.Every)}
-	rows, promise := report.Waits(jobs, reclaims, rates, p.Project)
+	rows, promise := report.Waits(jobs, reclaims, rates, p.Project, by, d.zone())
 	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
 // Victims reports which users lost slots to which projects, how reclaims ended, and which jobs
 // wait as they lost too much; from the ledger alone if the queue is away.
-func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
+func (d *Desk) Victims(ctx context.Context, p Period, by []By) (*Victims, error) {
 	reclaims, err := d.ledger.PastReclaims(ctx, p.From, p.To)
 	if err != nil {
 		return nil, err
 	}
 	all := &Victims{Period: p, TooWide: []TooWide{}}
-	all.Victims, all.Ends = report.Victims(reclaims, p.Project)
+	all.Victims, all.Ends = report.Victims(reclaims, p.Project, by, d.zone())
 	r, err := d.preview(ctx)
 	if all.Away = err; err == nil {
 		all.TooWide = showTooWide(r.Plan.TooWide, p.Project)

@@ -15,6 +15,7 @@ type PastJob struct {
 	ID       backends.ID
 	User     string
 	Project  string
+	Step     string
 	Slots    int
 	Started  time.Time // of its last run; zero: it never ran
 	Ended    time.Time
@@ -26,8 +27,8 @@ type PastJob struct {
 // PastJobs lists the jobs that ended from one time up to, and without, another.
 func (l *Ledger) PastJobs(ctx context.Context, from, to time.Time) ([]PastJob, error) {
 	all, err := list(ctx, l.db, func(j *PastJob) []any {
-		return []any{&j.ID.Job, &j.ID.Index, &j.User, &j.Project, &j.Slots, when(&j.Started), when(&j.Ended), &j.Waited, &j.PBA, &j.Requeues}
-	}, `SELECT job, idx, user, project, slots, started, ended, waited, class = 'pba', requeues
+		return []any{&j.ID.Job, &j.ID.Index, &j.User, &j.Project, &j.Step, &j.Slots, when(&j.Started), when(&j.Ended), &j.Waited, &j.PBA, &j.Requeues}
+	}, `SELECT job, idx, user, project, step, slots, started, ended, waited, class = 'pba', requeues
 		FROM ended_job WHERE ended >= ? AND ended < ? ORDER BY ended, job, idx`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read the jobs that ended", err)
 }

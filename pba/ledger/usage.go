@@ -73,6 +73,51 @@ func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error
 			return err
 		}
 	}
+	return addUserHours(ctx, tx, hour, ms, p.Uses)
+}
+
+// maxUserRows bounds the rows of what users used within an hour. What further users, or their
+// further steps, used is added to one row for each pool and project.
+const maxUserRows = 10_000
+
+func addUserHours(ctx context.Context, tx *sql.Tx, hour, ms int64, uses []plan.Use) error {
+	if len(uses) == 0 {
+		return nil
+	}
+	var rows int
+	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM user_hour WHERE hour = ?`, hour).Scan(&rows); err != nil {
+		return err
+	}
+	add, err := tx.PrepareContext(ctx, `UPDATE user_hour SET used = used + ? WHERE hour = ? AND pool = ? AND project = ? AND user = ? AND step = ?`)
+	if err != nil {
+		return err
+	}
+	defer add.Close()
+	put, err := tx.PrepareContext(ctx, `INSERT INTO user_hour (used, hour, pool, project, user, step) VALUES `+placeholders(6)+`
+		ON CONFLICT (hour, pool, project, user, step) DO UPDATE SET used = used + excluded.used`)
+	if err != nil {
+		return err
+	}
+	defer put.Close()
+	for _, u := range uses {
+		used := ms * int64(u.Slots)
+		added, err := add.ExecContext(ctx, used, hour, u.PoolID, u.Project, u.User, u.Step)
+		if err != nil {
+			return err
+		}
+		if n, err := added.RowsAffected(); err != nil || n > 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if rows++; rows > maxUserRows {
+			u.User, u.Step = "", ""
+		}
+		if _, err := put.ExecContext(ctx, used, hour, u.PoolID, u.Project, u.User, u.Step); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -130,4 +175,24 @@ func (l *Ledger) UseHours(ctx context.Context, from, to time.Time) ([]UseHour, e
 		FROM use_hour u LEFT JOIN pool o ON o.id = u.pool WHERE u.hour >= ? AND u.hour < ?
 		ORDER BY u.hour, u.project, u.user, u.step, o.hosts, u.pool DESC`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
+}
+
+// UserHour is what one user's jobs of one step used within one hour.
+type UserHour struct {
+	Hour                time.Time
+	PoolID              int64  // 0: beyond the pools
+	In                  Pool   // the pool; zero beyond the pools
+	Project, User, Step string // the jobs'. User "": of all users beyond those that an hour may have
+	Used                SlotTime
+}
+
+// UserHours lists what users used in the hours from one time up to, and without, another, by
+// hour, project, user and step.
+func (l *Ledger) UserHours(ctx context.Context, from, to time.Time) ([]UserHour, error) {
+	all, err := list(ctx, l.db, func(u *UserHour) []any {
+		return []any{when(&u.Hour), &u.PoolID, &u.Project, &u.User, &u.Step, &u.In.Project, &u.In.User, &u.In.Step, &u.In.Hosts, slotTime{&u.Used}}
+	}, `SELECT u.hour, u.pool, u.project, u.user, u.step, CASE WHEN u.pool = 0 THEN '' ELSE u.project END, COALESCE(o.user, ''), COALESCE(o.step, ''), COALESCE(o.hosts, ''), u.used
+		FROM user_hour u LEFT JOIN pool o ON o.id = u.pool WHERE u.hour >= ? AND u.hour < ?
+		ORDER BY u.hour, u.project, u.user, u.step, u.pool DESC`, unixtime.Of(from), unixtime.Of(to))
+	return all, l.explain("read what users used", err)
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func cycleAt(t *testing.T, l *Ledger, c Cycle, at time.Time) int64 {
 		Farm:   plan.FarmStatus{Slots: 16, PBA: 4, Normal: 3},
 		Pools:  []plan.PoolStatus{{Allocation: plan.Allocation{ID: 1, Project: "A", Guarantee: 6}, Charged: 4, Held: 2}},
 		Beyond: []plan.Beyond{{Project: "", User: "eve", Slots: 2}, {Project: "A", Slots: 1}},
+		Uses:   []plan.Use{{User: "eve", Slots: 2}, {Project: "A", User: "ann", Step: "sim", Slots: 1}, {PoolID: 1, Project: "A", User: "ann", Step: "sim", Slots: 3}, {PoolID: 1, Project: "A", User: "bob", Slots: 1}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +63,51 @@ func TestUseIsAddedUpPerHour(t *testing.T) {
 	}
 	if d := cmp.Diff(want, use); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	users, err := l.UserHours(ctx, noon, noon.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Pool{Project: "A"}
+	byUser := []UserHour{
+		{Hour: noon, User: "eve", Used: slots(2)},
+		{Hour: noon, PoolID: 1, In: in, Project: "A", User: "ann", Step: "sim", Used: slots(3)},
+		{Hour: noon, Project: "A", User: "ann", Step: "sim", Used: slots(1)},
+		{Hour: noon, PoolID: 1, In: in, Project: "A", User: "bob", Used: slots(1)},
+	}
+	if d := cmp.Diff(byUser, users); d != "" {
+		t.Errorf("by user (-want +got):\n%s", d)
+	}
+}
+
+// An hour has a bounded number of rows, and no use is lost.
+func TestUsersOfAnHourAreBounded(t *testing.T) {
+	l, ctx := create(t), context.Background()
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for n := range 2 {
+		memory, err := l.Load(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory.LastCycle = noon.Add(time.Duration(n) * 10 * time.Second)
+		p := plan.Plan{Memory: memory}
+		for i := range maxUserRows + 3 {
+			p.Uses = append(p.Uses, plan.Use{PoolID: 1, Project: "A", User: fmt.Sprintf("u%d", i), Step: "s", Slots: 1})
+		}
+		if _, err := l.Intend(ctx, Cycle{Mode: Live, Longest: time.Minute, Started: memory.LastCycle, Snapshot: memory.LastCycle}, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := l.UserHours(ctx, noon, noon.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum SlotTime
+	for _, u := range all {
+		sum += u.Used
+	}
+	if len(all) != maxUserRows+1 || all[0].User != "" || all[0].Used != SlotTime(3*10*time.Second) || sum != SlotTime((maxUserRows+3)*10*time.Second) {
+		t.Errorf("%d rows of %v slot-hours, the first %+v", len(all), sum.Hours(), all[0])
 	}
 }
 
@@ -100,6 +147,9 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := l.db.Exec(`INSERT INTO user_hour VALUES (?, 1, 'A', 'ann', '', 1)`, start.UnixNano()); err != nil {
+		t.Fatal(err)
+	}
 	counts := func() []ReclaimCount {
 		t.Helper()
 		all, err := l.ReclaimCounts(ctx)
@@ -124,6 +174,7 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 	for query, want := range map[string]int{
 		`SELECT COUNT(*) FROM reclaim`: 1, `SELECT COUNT(*) FROM victim`: 2, `SELECT COUNT(*) FROM ended_job`: 0,
 		`SELECT COUNT(*) FROM action`: 0, `SELECT COUNT(*) FROM cycle WHERE id = 1`: 0, `SELECT COUNT(*) FROM farm_hour`: 1,
+		`SELECT COUNT(DISTINCT hour) FROM user_hour`: 1,
 	} {
 		var n int
 		if err := l.db.QueryRow(query).Scan(&n); err != nil || n != want {

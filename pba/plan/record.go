@@ -106,7 +106,7 @@ func (b *books) status() {
 		f.Unmet += s.Held
 		b.plan.Pools = append(b.plan.Pools, s)
 	}
-	b.plan.Beyond = b.beyond
+	b.plan.Beyond, b.plan.Uses = b.beyond, b.uses()
 	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
 	b.plan.Sets, b.plan.Unserved = b.setStatus(), listReasons(b.reasons)
 	for _, s := range b.plan.Sets {

@@ -300,6 +300,7 @@ type Plan struct {
 	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
 	Unserved []Unserved  // at most 11
 	Beyond   []Beyond    // by project, user and step
+	Uses     []Use       // what runs, by pool, project, user and step
 	TooWide  []TooWide   // jobs that wait as they are too wide (R35), at most 20
 	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy    []HeavyStatus

@@ -87,7 +87,7 @@ func TestWaitsShowThePartsOfThePromise(t *testing.T) { // R14
 		{Project: "A", Started: noon, Waited: 30 * time.Second},
 		{Project: "A", Waited: time.Hour}, // never ran
 		{Project: "B", Started: noon, Waited: 50 * time.Second},
-	}, reclaims, rates, "A")
+	}, reclaims, rates, "A", nil, time.UTC)
 	check(t, promise, Promise{Reclaims: 3, Kept: 2})
 	check(t, waits, []Wait{
 		{Project: "A", Kind: "jobs", Of: Within, Count: 1, Median: 10, P95: 10, Max: 10},
@@ -98,7 +98,7 @@ func TestWaitsShowThePartsOfThePromise(t *testing.T) { // R14
 		{Project: "A", Kind: "reclaims", Of: Freeing, Count: 3, Median: 5, P95: 10, Max: 10},
 		{Project: "A", Kind: "reclaims", Of: Total, Count: 3, Median: 96, P95: 115, Max: 115},
 	})
-	all, _ := Waits([]ledger.PastJob{{Project: "A", Started: noon}, {Project: "B", Started: noon}}, nil, rates, "")
+	all, _ := Waits([]ledger.PastJob{{Project: "A", Started: noon}, {Project: "B", Started: noon}}, nil, rates, "", nil, time.UTC)
 	if len(all) != 3 || all[0].Project != "" || all[0].Count != 2 {
 		t.Errorf("of all: %+v", all)
 	}
@@ -119,7 +119,7 @@ func TestVictims(t *testing.T) {
 			{Project: "D", User: "dan", Slots: 1, Fate: plan.Taken}, {Project: "D", User: "dan", Slots: 1, Fate: plan.Gone},
 		}}},
 	}
-	losses, ends := Victims(reclaims, "")
+	losses, ends := Victims(reclaims, "", nil, time.UTC)
 	check(t, losses, []Loss{
 		{User: "eve", To: "A", Requeued: 2, Saved: 1, Slots: 2, Lost: 2},
 		{Project: "B", User: "bob", To: "A", Requeued: 1, Suspended: 1, Slots: 3, Lost: 1},
@@ -130,7 +130,7 @@ func TestVictims(t *testing.T) {
 		{End: plan.Expired, Reclaims: 1, Requested: 2, Evicted: 1, Ratio: 0.5, Useless: 1},
 		{End: open, Reclaims: 1, Requested: 2},
 	})
-	losses, ends = Victims(reclaims, "B")
+	losses, ends = Victims(reclaims, "B", nil, time.UTC)
 	if len(losses) != 1 || len(ends) != 1 || ends[0].End != plan.HandedOver {
 		t.Errorf("of B alone: %+v %+v", losses, ends)
 	}

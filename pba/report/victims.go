@@ -3,14 +3,16 @@ package report
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Loss is what one account lost to one project.
+// Loss is what one account lost to one project: of all its users if losses are not by user.
 type Loss struct {
+	Week      string  `json:"week,omitempty"`
 	Project   string  `json:"project"` // "": the user's jobs count under no project
 	User      string  `json:"user"`
 	To        string  `json:"to"` // project
@@ -36,9 +38,12 @@ const open plan.Phase = "open"
 
 // Victims sums up what each project's users lost to each project, most work lost first,
 // and how the reclaims ended. Project, unless "", limits both to what was taken from it
-// or for it.
-func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
-	type key struct{ project, user, to string }
+// or for it. Losses are by user where no groups are named; a reclaim's week is that of its plan.
+func Victims(reclaims []ledger.PastReclaim, project string, by []By, zone *time.Location) ([]Loss, []End) {
+	if len(by) == 0 {
+		by = []By{ByUser}
+	}
+	type key struct{ week, project, user, to string }
 	losses, ends := map[key]*Loss{}, map[plan.Phase]*End{}
 	for i := range reclaims {
 		r := &reclaims[i]
@@ -54,9 +59,10 @@ func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
 				continue
 			}
 			concerned = true
-			k := key{v.Project, v.User, r.Project}
+			of := Key{User: v.User}.at(r.Planned, zone).only(by)
+			k := key{of.Week, v.Project, of.User, r.Project}
 			if losses[k] == nil {
-				losses[k] = &Loss{Project: k.project, User: k.user, To: k.to}
+				losses[k] = &Loss{Week: k.week, Project: k.project, User: k.user, To: k.to}
 			}
 			losses[k].add(v)
 		}
@@ -109,7 +115,7 @@ func sortedLosses[K comparable](losses map[K]*Loss) []Loss {
 		all = append(all, *l)
 	}
 	slices.SortFunc(all, func(a, b Loss) int {
-		return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(b.Slots, a.Slots),
+		return cmp.Or(cmp.Compare(a.Week, b.Week), cmp.Compare(b.Lost, a.Lost), cmp.Compare(b.Slots, a.Slots),
 			cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.To, b.To))
 	})
 	return all

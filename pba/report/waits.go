@@ -26,8 +26,11 @@ const (
 // Wait is how long a project's jobs, or reclaims for them, waited.
 type Wait struct {
 	Project string  `json:"project"` // "": all of them
-	Kind    string  `json:"kind"`    // jobs, reclaims
-	Of      string  `json:"of"`      // one of the constants above
+	Week    string  `json:"week,omitempty"`
+	User    string  `json:"user,omitempty"`
+	Step    string  `json:"step,omitempty"`
+	Kind    string  `json:"kind"` // jobs, reclaims
+	Of      string  `json:"of"`   // one of the constants above
 	Count   int     `json:"count"`
 	Median  float64 `json:"median_seconds"`
 	P95     float64 `json:"p95_seconds"`
@@ -48,31 +51,33 @@ type Rates struct {
 	Cycle     time.Duration            // every
 }
 
-// Waits sums up jobs that ran, and reclaims that were handed over, by project. A
-// job that never started is left out; the wait of one that was preempted counts
-// from its submission to the start of its last run.
-func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, project string) ([]Wait, Promise) {
+// Waits sums up jobs that ran, and reclaims that were handed over, by groups (by project
+// where none is named), and all of them. A job that never started is left out; the wait of one
+// that was preempted counts from its submission to the start of its last run. A job's week is
+// that of its end. What reclaims were for has no step: by step they are left out.
+func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, project string, by []By, zone *time.Location) ([]Wait, Promise) {
+	if len(by) == 0 {
+		by = []By{ByProject}
+	}
 	samples := map[Wait][]time.Duration{}
-	add := func(name, kind, of string, d time.Duration) {
-		for _, p := range []string{name, ""} {
-			if project == "" || p == project {
-				k := Wait{Project: p, Kind: kind, Of: of}
-				samples[k] = append(samples[k], max(d, 0))
-			}
-			if name == "" {
-				break
-			}
+	add := func(key Key, kind, of string, d time.Duration) {
+		key = key.only(by)
+		k := Wait{Project: key.Project, Week: key.Week, User: key.User, Step: key.Step, Kind: kind, Of: of}
+		samples[k] = append(samples[k], max(d, 0))
+		if project == "" && key != (Key{}) {
+			k = Wait{Kind: kind, Of: of}
+			samples[k] = append(samples[k], max(d, 0))
 		}
 	}
 	for _, j := range jobs {
-		if j.Started.IsZero() {
+		if j.Started.IsZero() || project != "" && j.Project != project {
 			continue
 		}
 		of := Beyond
 		if j.PBA {
 			of = Within
 		}
-		add(j.Project, "jobs", of, j.Waited)
+		add(Key{Project: j.Project, User: j.User, Step: j.Step}.at(j.Ended, zone), "jobs", of, j.Waited)
 	}
 	var promise Promise
 	for i := range reclaims { // those without a user keep slots free: no job waits for them
@@ -85,13 +90,17 @@ func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, pr
 		if p.cycles <= 2*rates.Cycle {
 			promise.Kept++
 		}
-		add(r.Project, "reclaims", Threshold, p.threshold)
-		add(r.Project, "reclaims", Cycles, p.cycles)
-		if p.saving > 0 {
-			add(r.Project, "reclaims", Saving, p.saving)
+		if slices.Contains(by, ByStep) {
+			continue
 		}
-		add(r.Project, "reclaims", Freeing, p.freeing)
-		add(r.Project, "reclaims", Total, p.threshold+p.cycles+p.saving+p.freeing)
+		key := Key{Project: r.Project, User: r.User}.at(r.Planned, zone)
+		add(key, "reclaims", Threshold, p.threshold)
+		add(key, "reclaims", Cycles, p.cycles)
+		if p.saving > 0 {
+			add(key, "reclaims", Saving, p.saving)
+		}
+		add(key, "reclaims", Freeing, p.freeing)
+		add(key, "reclaims", Total, p.threshold+p.cycles+p.saving+p.freeing)
 	}
 	return summed(samples), promise
 }
@@ -132,7 +141,7 @@ func summed(samples map[Wait][]time.Duration) []Wait {
 	}
 	order := []string{Within, Beyond, Threshold, Cycles, Saving, Freeing, Total}
 	slices.SortFunc(all, func(a, b Wait) int {
-		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(slices.Index(order, a.Of), slices.Index(order, b.Of)))
+		return cmp.Or(cmp.Compare(a.Week, b.Week), cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step), cmp.Compare(slices.Index(order, a.Of), slices.Index(order, b.Of)))
 	})
 	return all
 }
