@@ -74,7 +74,7 @@ func (k reportKind) command(p process) *cli.Command {
 			if c.IsSet("since") && c.IsSet("week") {
 				return shell.Usagef("--since and --week exclude each other")
 			}
-			if o.by, err = desk.ParseBy(c.StringSlice("by"), k.keys); err != nil {
+			if o.by, err = desk.GroupsOf(c.StringSlice("by"), k.keys); err != nil {
 				return withExitCode(err)
 			}
 			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {

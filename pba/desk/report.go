@@ -117,9 +117,9 @@ var (
 	VictimKeys = []By{report.ByWeek, report.ByProject, report.ByUser}
 )
 
-// ParseBy returns the groups that an option --by names.
-func ParseBy(words []string, known []By) ([]By, error) {
-	by, err := report.ParseBy(words, known...)
+// GroupsOf returns the groups that an option --by names.
+func GroupsOf(words []string, known []By) ([]By, error) {
+	by, err := report.GroupsOf(words, known...)
 	if err != nil {
 		return nil, invalidf("--by %w", err)
 	}

@@ -23,8 +23,8 @@ const (
 	ByStep    By = "step" // that the jobs name
 )
 
-// ParseBy returns what rows are to be grouped by, each once. Known are what the report has.
-func ParseBy(words []string, known ...By) ([]By, error) {
+// GroupsOf returns what rows are to be grouped by, each once. Known are what the report has.
+func GroupsOf(words []string, known ...By) ([]By, error) {
 	var all []By
 	for _, word := range words {
 		by := By(word)

@@ -64,12 +64,12 @@ func TestUsesBy(t *testing.T) {
 }
 
 func TestParseBy(t *testing.T) {
-	by, err := ParseBy([]string{"week", "user", "week"}, ByWeek, ByUser)
+	by, err := GroupsOf([]string{"week", "user", "week"}, ByWeek, ByUser)
 	check(t, by, []By{ByWeek, ByUser})
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := ParseBy([]string{"host"}, ByWeek, ByProject, ByUser); err == nil || !strings.Contains(err.Error(), `"host": want some of week, project and user`) {
+	if _, err := GroupsOf([]string{"host"}, ByWeek, ByProject, ByUser); err == nil || !strings.Contains(err.Error(), `"host": want some of week, project and user`) {
 		t.Error(err)
 	}
 }
