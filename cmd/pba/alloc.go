@@ -12,20 +12,12 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
-	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-func weekFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "week", Usage: "first ISO `WEEK`, such as 2026-W48 (default: this week)"},
-		&cli.IntFlag{Name: "weeks", Value: 1, Usage: "`NUMBER` of weeks"},
-	}
-}
-
 func allocCommand(p process) *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
-		all := append(weekFlags(),
+		all := append(weekFlags("1"),
 			&cli.StringFlag{Name: "user", Usage: "only for jobs of this `USER`"},
 			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"},
 			&cli.StringFlag{Name: "hosts", Usage: "on the hosts of this `SET` of the config (pba.host_sets); without it on those in no set"})
@@ -35,20 +27,20 @@ func allocCommand(p process) *cli.Command {
 		Name: "alloc", Usage: "plan slots for projects and weeks",
 		Subcommands: append([]*cli.Command{
 			{
-				Name: "set", Usage: "allocate slots to a project",
-				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET] [--sla throughput --jobs NUMBER]",
+				Name: "set", Usage: "allocate slots to a project", Description: weekForms,
+				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks WEEKS] [--user USER] [--step STEP] [--hosts SET] [--sla throughput --jobs NUMBER]",
 				Flags: flags(
 					&cli.StringFlag{Name: "sla", Value: desk.DefaultSLA, Usage: "`WHAT` is guaranteed: velocity, all slots at any time; or throughput, a number of jobs in the week, for which fewer slots may suffice"},
 					&cli.IntFlag{Name: "jobs", Usage: "`NUMBER` of jobs to be done in each week, for --sla throughput"}),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, true) },
 			},
 			{
-				Name: "unset", Usage: "remove a project's allocation", ArgsUsage: "PROJECT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET]", Flags: flags(),
+				Name: "unset", Usage: "remove a project's allocation", Description: weekForms, ArgsUsage: "PROJECT [--week WEEK] [--weeks WEEKS] [--user USER] [--step STEP] [--hosts SET]", Flags: flags(),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, false) },
 			},
 			{
-				Name: "list", Usage: "list what is planned from this week on",
-				Flags:  slices.Concat([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, gridFlags(), table.Flags()),
+				Name: "list", Usage: "list what is planned: from this week on, unless weeks are given", Description: weekForms,
+				Flags:  slices.Concat([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, weekFlags(""), gridFlags(), table.Flags()),
 				Action: listAction(p),
 			},
 			exportCommand(p), importCommand(p),
@@ -79,7 +71,7 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 		open = p.withDeskAndQueue
 	}
 	return open(c, func(ctx context.Context, d *desk.Desk) error {
-		weeks, err := d.SetAllocation(ctx, pool, terms, c.String("week"), c.Int("weeks"))
+		weeks, err := d.SetAllocation(ctx, pool, terms, when(c))
 		if err != nil {
 			return err
 		}
@@ -116,16 +108,8 @@ func readTerms(c *cli.Context, number string) (desk.Terms, error) {
 	return terms, nil
 }
 
-func inWeeks(weeks []calendar.Week) string {
-	first, last := weeks[0], weeks[len(weeks)-1]
-	if first == last {
-		return "in " + first.String()
-	}
-	return fmt.Sprintf("in each week from %s to %s", first, last)
-}
-
 func listAllocs(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Table, any, error) {
-	all, err := d.Allocations(ctx, c.String("project"))
+	all, err := d.Allocations(ctx, c.String("project"), when(c))
 	t := table.New("week", "project", "user", "step", "slots", "sla", "jobs", "hosts")
 	for _, a := range all {
 		jobs := "-"

@@ -21,7 +21,6 @@ import (
 func gridFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "grid", Usage: "print a table of projects and weeks, with the slots that are free", DisableDefaultText: true},
-		&cli.IntFlag{Name: "weeks", Usage: "with --grid: `NUMBER` of weeks from this one on (default: all that may be planned)"},
 		&cli.BoolFlag{Name: "steps", Usage: "with --grid: a row for each step", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "users", Usage: "with --grid: a row for each user", DisableDefaultText: true},
 		&cli.StringFlag{Name: "hosts", Usage: "with --grid: only slots on the hosts of this `SET`; '' for those in none"},
@@ -35,7 +34,7 @@ func listAction(p process) cli.ActionFunc {
 		if c.Bool("grid") {
 			return printGrid(c, p)
 		}
-		for _, name := range []string{"weeks", "steps", "users", "hosts"} {
+		for _, name := range []string{"steps", "users", "hosts"} {
 			if c.IsSet(name) {
 				return shell.Usagef("--%s goes with --grid", name)
 			}
@@ -49,10 +48,6 @@ func printGrid(c *cli.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	weeks := c.Int("weeks")
-	if c.IsSet("weeks") && weeks < 1 {
-		return shell.Usagef("--weeks %d: want one week or more", weeks)
-	}
 	q := desk.GridQuery{ByStep: c.Bool("steps"), ByUser: c.Bool("users")}
 	if name := c.String("project"); name != "" {
 		q.Projects = []string{name}
@@ -62,7 +57,7 @@ func printGrid(c *cli.Context, p process) error {
 		q.Hosts = &set
 	}
 	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
-		g, err := d.Grid(ctx, q, "", weeks)
+		g, err := d.Grid(ctx, q, when(c))
 		if err != nil {
 			return err
 		}

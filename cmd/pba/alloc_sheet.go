@@ -35,16 +35,16 @@ func exportKind(c *cli.Context) (desk.FileKind, error) {
 }
 
 // writePlan writes an export in a format.
-func writePlan(ctx context.Context, d *desk.Desk, c *cli.Context, kind desk.FileKind, weeks int, out io.Writer) error {
-	projects, first := c.StringSlice("project"), c.String("week")
+func writePlan(ctx context.Context, d *desk.Desk, c *cli.Context, kind desk.FileKind, out io.Writer) error {
+	projects, when := c.StringSlice("project"), when(c)
 	if kind == desk.YAMLFile {
-		f, err := d.Export(ctx, projects, first, weeks)
+		f, err := d.Export(ctx, projects, when)
 		if err != nil {
 			return err
 		}
 		return f.Write(out)
 	}
-	g, err := d.ExportGrid(ctx, projects, first, weeks)
+	g, err := d.ExportGrid(ctx, projects, when)
 	if err != nil {
 		return err
 	}

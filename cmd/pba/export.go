@@ -6,32 +6,26 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 func exportCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "export", Usage: "print the plan as YAML, CSV or a spreadsheet: for review, and for `pba alloc import`",
-		Flags: []cli.Flag{
+		Description: weekForms + "\nWithout --weeks it prints all that may be planned.",
+		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "project", Usage: "only this `PROJECT`; may be given several times (default: all that have slots in these weeks)"},
-			&cli.StringFlag{Name: "week", Usage: "first ISO `WEEK`, such as 2026-W48 (default: this week)"},
-			&cli.IntFlag{Name: "weeks", Usage: "`NUMBER` of weeks (default: all that may be planned)"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the file: yaml, csv or xlsx (default: by the file's ending, or yaml)"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write it to this `FILE`"},
-		},
+		}, weekFlags("")...),
 		Action: func(c *cli.Context) error {
 			kind, err := exportKind(c)
 			if err != nil {
 				return err
 			}
-			weeks := c.Int("weeks")
-			if c.IsSet("weeks") && weeks < 1 {
-				return shell.Usagef("--weeks %d: want one week or more", weeks)
-			}
 			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				var b bytes.Buffer
-				if err := writePlan(ctx, d, c, kind, weeks, &b); err != nil {
+				if err := writePlan(ctx, d, c, kind, &b); err != nil {
 					return err
 				}
 				if c.String("output") != "" {

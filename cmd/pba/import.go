@@ -63,10 +63,13 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 		fmt.Fprintln(out, "Nothing to change: the plan matches the file.")
 		return nil
 	}
+	changed := len(i.Differences)
 	if i.Cells {
 		printCells(out, i.Differences)
 	} else {
-		printDifferences(out, i.Differences)
+		lines := desk.Lines(i.Differences)
+		printLines(out, lines)
+		changed = len(lines)
 	}
 	if o.dryRun {
 		return nil
@@ -81,13 +84,14 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 	if err := i.Apply(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(len(i.Differences), "change"))
+	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(changed, "change"))
 	return nil
 }
 
-func printDifferences(out io.Writer, all []desk.Difference) {
+// printLines prints changes of the plan, a line for the same change in weeks in a row.
+func printLines(out io.Writer, all []desk.Line) {
 	for _, d := range all {
-		who := d.Week.String() + " " + shell.Printable(d.Pool.String()) + ": "
+		who := d.Weeks.String() + " " + shell.Printable(d.Pool.String()) + ": "
 		switch {
 		case d.Was.Slots == 0:
 			fmt.Fprintf(out, "+ %s%s\n", who, desk.InWords(d.Terms))

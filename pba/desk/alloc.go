@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/internal/config"
-	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -17,30 +16,40 @@ import (
 // Pool names slots of a project, or of one of its users, steps, or both.
 type Pool = ledger.Pool
 
-// Allocations lists what is planned from this week on: for a project, or for all.
-func (d *Desk) Allocations(ctx context.Context, project string) ([]ledger.Allocation, error) {
+// Allocations lists what is planned, for a project or for all: in the weeks that are
+// named, else from this week on.
+func (d *Desk) Allocations(ctx context.Context, project string, when When) ([]ledger.Allocation, error) {
 	if err := d.requireProject(ctx, project, false); err != nil {
 		return nil, err
 	}
-	all, err := d.ledger.Allocations(ctx, d.thisWeek(), forever)
-	if project != "" {
-		all = slices.DeleteFunc(all, func(a ledger.Allocation) bool { return a.Project != project })
+	from, to := d.thisWeek(), forever
+	var weeks []calendar.Week
+	if when != (When{}) {
+		var err error
+		if weeks, err = when.weeks(d.reader(), 1); err != nil {
+			return nil, err
+		}
+		from, to = weeks[0], weeks[len(weeks)-1]
 	}
+	all, err := d.ledger.Allocations(ctx, from, to)
+	all = slices.DeleteFunc(all, func(a ledger.Allocation) bool {
+		return project != "" && a.Project != project || len(weeks) > 0 && !slices.Contains(weeks, a.Week)
+	})
 	return append([]ledger.Allocation{}, all...), err
 }
 
 // forever is a week after all that can be planned.
 var forever = calendar.Week{Year: math.MaxInt32, Week: 53}
 
-// SetAllocation sets a pool's terms in so many weeks, which it returns. Zero terms
-// withdraw its slots. The first week is this one where none is named.
-func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, first string, weeks int) ([]calendar.Week, error) {
+// SetAllocation sets a pool's terms in the weeks that are named, which it returns: this
+// one where none is. Zero terms withdraw its slots.
+func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, when When) ([]calendar.Week, error) {
 	if pool.Step != "" {
 		if err := checkName("step", pool.Step); err != nil {
 			return nil, err
 		}
 	}
-	all, err := d.weeks(first, weeks)
+	all, err := d.plannable(when)
 	if err != nil {
 		return nil, err
 	}
@@ -65,56 +74,24 @@ func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, first 
 	return all, p.apply(ctx, changes, nil)
 }
 
-// weeks are so many weeks that may be planned.
-func (d *Desk) weeks(first string, n int) ([]calendar.Week, error) {
-	if n < 1 {
-		return nil, invalidf("--weeks %d: want one week or more", n)
-	}
-	from, err := d.week(first)
-	if err != nil {
-		return nil, err
-	}
-	last := calendar.AddWeeks(from, min(n-1, math.MaxInt16))
-	if err := d.mayBePlanned(from, last, fmt.Sprintf("%s from %s on", printable.Count(n, "week"), from)); err != nil {
-		return nil, err
-	}
-	var all []calendar.Week
-	for i := range n {
-		all = append(all, calendar.AddWeeks(from, i))
-	}
-	return all, nil
-}
-
-// week is the week of that name; this week without one.
-func (d *Desk) week(name string) (calendar.Week, error) {
-	if name == "" {
-		return d.thisWeek(), nil
-	}
-	w, err := calendar.ParseWeek(name)
-	if err != nil {
-		return w, invalidf("--week: %w", err)
-	}
-	return w, nil
-}
-
 // Export is what some projects have in some weeks. No projects: all that have slots
-// there. 0 weeks: up to the last that may be planned.
-func (d *Desk) Export(ctx context.Context, projects []string, first string, weeks int) (*PlanFile, error) {
+// there. The weeks are in a row: up to the last that may be planned, unless they are given.
+func (d *Desk) Export(ctx context.Context, projects []string, when When) (*PlanFile, error) {
 	for _, name := range projects {
 		if _, err := d.project(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	from, err := d.week(first)
+	weeks, err := when.weeks(d.reader(), 1)
 	if err != nil {
 		return nil, err
 	}
-	to := d.horizon()
-	if weeks > 0 {
-		to = calendar.AddWeeks(from, weeks-1)
+	if gaps := calendar.Ranges(weeks); len(gaps) > 1 {
+		return nil, invalidf("--weeks: a plan file has weeks in a row: between %s and %s some are missing", gaps[0].Last, gaps[1].First)
 	}
-	if to.Compare(from) < 0 {
-		to = from
+	from, to := weeks[0], weeks[len(weeks)-1]
+	if when.Weeks == "" && d.horizon().Compare(to) > 0 {
+		to = d.horizon()
 	}
 	planned, err := d.ledger.Allocations(ctx, from, to)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 // read again the same.
 func FuzzReadPlan(f *testing.F) {
 	f.Add([]byte("from: 2026-W48\nto: 2026-W49\nprojects: [chipA]\nallocations:\n- {week: 2026-W48, project: chipA, user: \"\", step: \"\", slots: 3}\n"))
+	f.Add([]byte("from: 2026-W48\nto: 2027-W02\nprojects: [chipA]\nallocations:\n- {weeks: \"49-1,2026-W48\", project: chipA, slots: 3}\n"))
 	f.Add([]byte("from: 2026-W54\n"))
 	f.Add([]byte("allocations: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {

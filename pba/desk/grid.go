@@ -176,10 +176,11 @@ func (r GridRow) compare(s GridRow, flow []string) int {
 // maxGridWeeks is a number of weeks that a table still has columns for: two years and one.
 const maxGridWeeks = 106
 
-// Grid returns what is planned from a week on as a table. The first is this week where none is
-// named; 0 weeks are all that may be planned. Where the queue is away the capacity is not known.
-func (d *Desk) Grid(ctx context.Context, q GridQuery, first string, weeks int) (*Grid, error) {
-	in, err := d.gridInput(ctx, q, first, weeks)
+// Grid returns what is planned in weeks in a row as a table: from this week on where no first
+// one is named, up to the last that may be planned where their number is not given. Where the
+// queue is away the capacity is not known.
+func (d *Desk) Grid(ctx context.Context, q GridQuery, when When) (*Grid, error) {
+	in, err := d.gridInput(ctx, q, when)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (d *Desk) grid(ctx context.Context, in gridInput, q GridQuery) (*Grid, erro
 }
 
 // gridInput reads what a grid is made of, all but the farm.
-func (d *Desk) gridInput(ctx context.Context, q GridQuery, first string, weeks int) (in gridInput, err error) {
+func (d *Desk) gridInput(ctx context.Context, q GridQuery, when When) (in gridInput, err error) {
 	for _, name := range q.Projects {
 		if _, err := d.project(ctx, name); err != nil {
 			return in, err
@@ -213,7 +214,7 @@ func (d *Desk) gridInput(ctx context.Context, q GridQuery, first string, weeks i
 			return in, err
 		}
 	}
-	if in.weeks, err = d.gridWeeks(first, weeks); err != nil {
+	if in.weeks, err = d.gridWeeks(when); err != nil {
 		return in, err
 	}
 	in.this = d.thisWeek()
@@ -228,22 +229,22 @@ func (d *Desk) gridInput(ctx context.Context, q GridQuery, first string, weeks i
 }
 
 // gridWeeks are the weeks of a table's columns.
-func (d *Desk) gridWeeks(first string, n int) ([]calendar.Week, error) {
-	from, err := d.week(first)
+func (d *Desk) gridWeeks(when When) ([]calendar.Week, error) {
+	weeks, err := when.weeks(d.reader(), 1)
+	if err == nil {
+		err = inARow("a grid", weeks)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if n == 0 {
-		n = min(max(1, calendar.WeeksBetween(from, d.horizon())+1), maxGridWeeks)
+	n := len(weeks)
+	if when.Weeks == "" {
+		n = min(max(1, calendar.WeeksBetween(weeks[0], d.horizon())+1), maxGridWeeks)
 	}
-	if n < 1 || n > maxGridWeeks {
-		return nil, invalidf("--weeks %d: want 1 to %d weeks", n, maxGridWeeks)
+	if n > maxGridWeeks {
+		return nil, invalidf("--weeks %s: want 1 to %d weeks", when.Weeks, maxGridWeeks)
 	}
-	weeks := make([]calendar.Week, n)
-	for i := range weeks {
-		weeks[i] = calendar.AddWeeks(from, i)
-	}
-	return weeks, nil
+	return calendar.From(weeks[0], n), nil
 }
 
 // stepsOfProjects returns the steps of the flow of each project that has one.

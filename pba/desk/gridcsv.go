@@ -143,9 +143,9 @@ func jobsText(n int) string {
 // terms. No projects: all that have slots there, and those that the caller may plan. A
 // project that the caller may plan has a row for each step of its flow, or one, also where
 // nothing is planned yet.
-func (d *Desk) ExportGrid(ctx context.Context, projects []string, first string, weeks int) (*Grid, error) {
+func (d *Desk) ExportGrid(ctx context.Context, projects []string, when When) (*Grid, error) {
 	q := GridQuery{Projects: projects, ByStep: true, ByUser: true, ByHosts: true, ByTerms: true}
-	in, err := d.gridInput(ctx, q, first, weeks)
+	in, err := d.gridInput(ctx, q, when)
 	if err != nil {
 		return nil, err
 	}

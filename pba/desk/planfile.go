@@ -38,22 +38,27 @@ const planHead = `# A plan of Allotment: all that these projects have in these w
 # ` + "`pba alloc import FILE`" + `, which first shows what would change.
 `
 
-// Write writes the plan so that the same plan gives the same text, one line an
-// allocation: by week, project, user, step, host set.
+// Write writes the plan so that the same plan gives the same text, one line for an
+// allocation's weeks in a row: by project, user, step, host set and week.
 func (f *PlanFile) Write(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%sfrom: %s\nto: %s\nprojects: [%s]\n", planHead, f.From, f.To,
 		strings.Join(quoted(slices.Sorted(slices.Values(f.Projects))), ", "))
-	all := slices.SortedFunc(slices.Values(f.Allocations), func(a, b ledger.Change) int {
-		return cmp.Or(a.Week.Compare(b.Week), a.Pool.Compare(b.Pool))
-	})
-	if len(all) == 0 {
+	lines := make([]Line, len(f.Allocations))
+	for i, c := range f.Allocations {
+		lines[i] = Line{Pool: c.Pool, Weeks: calendar.Range{First: c.Week, Last: c.Week}, Terms: c.Terms}
+	}
+	if lines = inRows(lines); len(lines) == 0 {
 		b.WriteString("allocations: []\n")
 	} else {
 		b.WriteString("allocations:\n")
 	}
-	for _, a := range all {
-		fmt.Fprintf(&b, "  - {week: %s, project: %s", a.Week, quoteScalar(a.Project))
+	for _, a := range lines {
+		key := "week"
+		if a.Weeks.First != a.Weeks.Last {
+			key = "weeks"
+		}
+		fmt.Fprintf(&b, "  - {%s: %s, project: %s", key, a.Weeks, quoteScalar(a.Project))
 		if a.User != "" {
 			fmt.Fprintf(&b, ", user: %s", quoteScalar(a.User))
 		}
@@ -104,15 +109,19 @@ func (w *weekText) UnmarshalText(text []byte) (err error) {
 }
 
 type planEntry struct {
-	Week    weekText `yaml:"week"`
-	Project string   `yaml:"project"`
-	User    string   `yaml:"user"`
-	Step    string   `yaml:"step"`
-	Hosts   string   `yaml:"hosts"`
-	Slots   int      `yaml:"slots"`
-	SLA     string   `yaml:"sla"`
-	Jobs    int      `yaml:"jobs"`
+	Week    string `yaml:"week"` // or several, such as 2026-W48..2026-W51
+	Weeks   string `yaml:"weeks"`
+	Project string `yaml:"project"`
+	User    string `yaml:"user"`
+	Step    string `yaml:"step"`
+	Hosts   string `yaml:"hosts"`
+	Slots   int    `yaml:"slots"`
+	SLA     string `yaml:"sla"`
+	Jobs    int    `yaml:"jobs"`
 }
+
+// maxAllocations is more than any plan has: 100 projects with 100 pools for 100 weeks.
+const maxAllocations = 1_000_000
 
 // ReadPlan reads what Write writes, and what users made of it; name is the file's in
 // errors, which name the line.
@@ -139,44 +148,63 @@ func ReadPlan(name string, content []byte) (*PlanFile, error) {
 	if f.From.Compare(f.To) > 0 {
 		return nil, &config.Error{File: name, Line: lines["to"][0], Why: fmt.Sprintf("to: %s is before %s", f.To, f.From)}
 	}
+	if calendar.WeeksBetween(f.From, f.To) >= calendar.MaxWeeks {
+		return nil, &config.Error{File: name, Line: lines["to"][0], Why: fmt.Sprintf("to: %s is more than %d weeks after %s", f.To, calendar.MaxWeeks, f.From)}
+	}
 	f.ProjectLines = lines["projects"][1:]
 	f.Lines = make(map[ledger.Change]int, len(entries))
 	seen := map[ledger.Change]int{}
 	for i, e := range entries {
 		line := lines["allocations"][i+1]
-		c, err := f.entry(e)
+		changes, err := f.entry(e)
 		if err != nil {
 			return nil, &config.Error{File: name, Line: line, Why: err.Error()}
 		}
-		key := ledger.Change{Pool: c.Pool, Week: c.Week}
-		if first, twice := seen[key]; twice {
-			return nil, &config.Error{File: name, Line: line, Why: fmt.Sprintf("%s in %s is given a second time (first in line %d)", c.Pool, c.Week, first)}
+		for _, c := range changes {
+			key := ledger.Change{Pool: c.Pool, Week: c.Week}
+			if first, twice := seen[key]; twice {
+				return nil, &config.Error{File: name, Line: line, Why: fmt.Sprintf("%s in %s is given a second time (first in line %d)", c.Pool, c.Week, first)}
+			}
+			seen[key] = line
+			f.Lines[c] = line
 		}
-		seen[key] = line
-		f.Lines[c] = line
-		f.Allocations = append(f.Allocations, c)
+		f.Allocations = append(f.Allocations, changes...)
+		if len(f.Allocations) > maxAllocations {
+			return nil, &config.Error{File: name, Line: line, Why: fmt.Sprintf("more than %d allocations", maxAllocations)}
+		}
 	}
 	return &f, nil
 }
 
-// entry is an allocation of the file, checked in itself.
-func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
+// entry is an allocation of the file in each of its weeks, checked in itself.
+func (f *PlanFile) entry(e planEntry) ([]ledger.Change, error) {
 	c := ledger.Change{
 		Pool:  ledger.Pool{Project: e.Project, User: e.User, Step: e.Step, Hosts: e.Hosts},
-		Week:  e.Week.Week,
 		Terms: ledger.Terms{Slots: e.Slots, SLA: plan.SLA(cmp.Or(e.SLA, string(plan.Velocity))), Jobs: e.Jobs},
 	}
 	switch {
-	case c.Week == calendar.Week{}:
-		return c, fmt.Errorf("week: it is missing: write it like %s", f.From)
+	case e.Week == "" && e.Weeks == "":
+		return nil, fmt.Errorf("week: it is missing: write it like %s", f.From)
+	case e.Week != "" && e.Weeks != "":
+		return nil, errors.New("week and weeks exclude each other")
 	case c.Project == "":
-		return c, errors.New("project: it is missing")
+		return nil, errors.New("project: it is missing")
 	case !slices.Contains(f.Projects, c.Project):
-		return c, fmt.Errorf("project %q is not among the plan's projects: add it to the list at the top", c.Project)
-	case !f.Covers(c.Project, c.Week):
-		return c, fmt.Errorf("week %s is not in the plan's weeks, %s to %s", c.Week, f.From, f.To)
+		return nil, fmt.Errorf("project %q is not among the plan's projects: add it to the list at the top", c.Project)
 	}
-	return c, checkTerms(c.Terms)
+	weeks, err := calendar.Reader{This: f.From, Last: f.To, Kept: true}.Weeks(cmp.Or(e.Week, e.Weeks))
+	if err != nil {
+		return nil, fmt.Errorf("week: %w", err)
+	}
+	all := make([]ledger.Change, len(weeks))
+	for i, w := range weeks {
+		if !f.Covers(c.Project, w) {
+			return nil, fmt.Errorf("week %s is not in the plan's weeks, %s to %s", w, f.From, f.To)
+		}
+		c.Week = w
+		all[i] = c
+	}
+	return all, checkTerms(c.Terms)
 }
 
 // linesOf are the lines of each top-level key, and after it those of the items

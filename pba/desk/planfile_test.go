@@ -1,10 +1,13 @@
 package desk
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -32,7 +35,7 @@ func TestPlanFile(t *testing.T) {
 		{Pool: ledger.Pool{Project: "chipA", User: "bob", Step: "synthesis"}, Week: w48, Terms: ledger.Terms{Slots: 5, SLA: plan.Throughput, Jobs: 5000}},
 		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.Terms{Slots: 1, SLA: plan.Velocity}},
 	}
-	if d := cmp.Diff(want, f.Allocations); d != "" || f.From != w48 || f.To != w53 || f.Lines[want[1]] != 8 || f.ProjectLines[2] != 5 {
+	if d := gocmp.Diff(want, f.Allocations); d != "" || f.From != w48 || f.To != w53 || f.Lines[want[1]] != 8 || f.ProjectLines[2] != 5 {
 		t.Errorf("%+v\n%s", f, d)
 	}
 	planned := []ledger.Allocation{
@@ -47,7 +50,7 @@ func TestPlanFile(t *testing.T) {
 		{want[0], ledger.Terms{Slots: 90, SLA: plan.Velocity}},
 		{want[1], ledger.Terms{}},
 	}
-	if d := cmp.Diff(differences, f.Compare(planned)); d != "" {
+	if d := gocmp.Diff(differences, f.Compare(planned)); d != "" {
 		t.Error(d)
 	}
 }
@@ -57,11 +60,16 @@ func TestPlanFileIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"unknown key":        {"slots: 100", "slot: 100", `p:7: unknown key "allocations[0].slot"`},
 		"unknown top key":    {"to: 2026-W53", "to: 2026-W53\nversion: 2", `p:5: unknown key "version"`},
-		"no week":            {"2026-W53, project", "2025-W53, project", `p:9: allocations[2].week: "2025-W53" is no week: 2025 has only 52`},
+		"no week":            {"2026-W53, project", "2025-W53, project", `p:9: week: "2025-W53" is no week: 2025 has only 52`},
 		"week missing":       {"week: 2026-W53, ", "", "p:9: week: it is missing: write it like 2026-W48"},
 		"project missing":    {`project: "on", `, "", "p:9: project: it is missing"},
 		"project not listed": {`"on", "010"`, `"010"`, `p:9: project "on" is not among the plan's projects`},
 		"outside the weeks":  {"to: 2026-W53", "to: 2026-W52", "p:9: week 2026-W53 is not in the plan's weeks, 2026-W48 to 2026-W52"},
+		"a range outside":    {"week: 2026-W53, p", "weeks: 2026-W52..2027-W01, p", "p:9: week 2027-W01 is not in the plan's weeks"},
+		"a week of today":    {"week: 2026-W53, p", "weeks: now..next, p", `p:9: week: "now" is another week later; write it like 2026-W48`},
+		"week and weeks":     {"week: 2026-W53, p", "week: 2026-W53, weeks: 49-50, p", "p:9: week and weeks exclude each other"},
+		"twice, by a range":  {"week: 2026-W53, project: \"on\"", "weeks: 48-49, project: chipA", "p:9: chipA in 2026-W48 is given a second time (first in line 7)"},
+		"too many weeks":     {"to: 2026-W53", "to: 2126-W52", "p:4: to: 2126-W52 is more than 1000 weeks after 2026-W48"},
 		"backwards":          {"to: 2026-W53", "to: 2026-W01", "p:4: to: 2026-W01 is before 2026-W48"},
 		"no slots":           {"slots: 100", "slots: 0", "p:7: 0 slots"},
 		"negative":           {"slots: 100", "slots: -4", "p:7: -4 slots"},
@@ -88,6 +96,65 @@ func TestPlanFileIsStrict(t *testing.T) {
 		if _, err := ReadPlan("p", []byte(empty)); err == nil {
 			t.Errorf("%q was read as a plan that takes nothing back", empty)
 		}
+	}
+}
+
+// TestPlanFileHasRanges: equal weeks in a row are a line, and are read as they were. 20
+// projects with 6 steps for 12 weeks are 120 lines.
+func TestPlanFileHasRanges(t *testing.T) {
+	w48 := calendar.Week{Year: 2026, Week: 48}
+	f := PlanFile{From: w48, To: calendar.AddWeeks(w48, 11)}
+	for p := range 20 {
+		f.Projects = append(f.Projects, fmt.Sprintf("chip%02d", p))
+		for s := range 6 {
+			for w := range 12 {
+				f.Allocations = append(f.Allocations, ledger.Change{
+					Pool: ledger.Pool{Project: f.Projects[p], Step: fmt.Sprintf("step%d", s)}, Week: calendar.AddWeeks(w48, w), Terms: ledger.Terms{Slots: s + 1, SLA: plan.Velocity},
+				})
+			}
+		}
+	}
+	f.Allocations[5].Slots = 9 // 2026-W53
+	var out strings.Builder
+	if err := f.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	head := `  - {weeks: 2026-W48..2026-W52, project: chip00, step: step0, slots: 1}
+  - {week: 2026-W53, project: chip00, step: step0, slots: 9}
+  - {weeks: 2027-W01..2027-W06, project: chip00, step: step0, slots: 1}
+  - {weeks: 2026-W48..2027-W06, project: chip00, step: step1, slots: 2}
+`
+	if text := out.String(); !strings.Contains(text, head) || strings.Count(text, "project: ") != 122 {
+		t.Errorf("%d lines:\n%.1000s", strings.Count(text, "\n"), text)
+	}
+	again, err := ReadPlan("p", []byte(out.String()))
+	if err != nil || len(again.Allocations) != len(f.Allocations) {
+		t.Fatalf("%v: %+v", err, again)
+	}
+	slices.SortFunc(again.Allocations, func(a, b ledger.Change) int { return cmp.Or(a.Pool.Compare(b.Pool), a.Week.Compare(b.Week)) })
+	if d := gocmp.Diff(f.Allocations, again.Allocations); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestLines: what changes alike in weeks in a row is one line.
+func TestLines(t *testing.T) {
+	w48 := calendar.Week{Year: 2026, Week: 48}
+	three, four := ledger.Terms{Slots: 3, SLA: plan.Velocity}, ledger.Terms{Slots: 4, SLA: plan.Velocity}
+	change := func(project string, week int, is, was ledger.Terms) Difference {
+		return Difference{ledger.Change{Pool: Pool{Project: project}, Week: calendar.AddWeeks(w48, week), Terms: is}, was}
+	}
+	got := Lines([]Difference{
+		change("A", 0, four, three), change("B", 0, ledger.Terms{}, three), change("A", 1, four, three), change("B", 1, four, three), change("A", 2, four, ledger.Terms{}), change("A", 4, four, ledger.Terms{}),
+	})
+	line := func(project string, first, last int, is, was ledger.Terms) Line {
+		return Line{Pool{Project: project}, calendar.Range{First: calendar.AddWeeks(w48, first), Last: calendar.AddWeeks(w48, last)}, is, was}
+	}
+	want := []Line{
+		line("A", 0, 1, four, three), line("B", 0, 0, ledger.Terms{}, three), line("B", 1, 1, four, three), line("A", 2, 2, four, ledger.Terms{}), line("A", 4, 4, four, ledger.Terms{}),
+	}
+	if d := gocmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -116,7 +116,7 @@ func values(ctx context.Context, w grammar.Completion, allUsers bool) []grammar.
 		found = projectValues(c, w.Typed, true)
 	case "STEP":
 		found = stepValues(c)
-	case "WEEK":
+	case "WEEK", "WEEKS":
 		found = weekValues(c, time.Now())
 	}
 	safe := regexp.MustCompile(safeName)

@@ -1,0 +1,51 @@
+package desk
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// Line is what a pool has, or how that changes, in weeks in a row.
+type Line struct {
+	Pool
+	Weeks calendar.Range `json:"weeks"`
+	Terms                // zero: withdrawn
+	Was   ledger.Terms   `json:"was"` // zero: it is new
+}
+
+// Lines joins differences that are the same in weeks in a row, by first week, project,
+// user, step and host set.
+func Lines(all []Difference) []Line {
+	lines := make([]Line, len(all))
+	for i, d := range all {
+		lines[i] = Line{Pool: d.Pool, Weeks: calendar.Range{First: d.Week, Last: d.Week}, Terms: d.Terms, Was: d.Was}
+	}
+	lines = inRows(lines)
+	slices.SortStableFunc(lines, func(a, b Line) int { return a.Weeks.First.Compare(b.Weeks.First) })
+	return lines
+}
+
+// inRows sorts lines of single weeks by project, user, step, host set and week, and joins
+// those that differ in their week alone and follow each other.
+func inRows(lines []Line) []Line {
+	slices.SortFunc(lines, func(a, b Line) int {
+		return cmp.Or(a.Pool.Compare(b.Pool), a.Weeks.First.Compare(b.Weeks.First))
+	})
+	joined := lines[:0]
+	for _, l := range lines {
+		if n := len(joined); n > 0 {
+			before := &joined[n-1]
+			next := l
+			next.Weeks = before.Weeks
+			if next == *before && calendar.AddWeeks(before.Weeks.Last, 1) == l.Weeks.First {
+				before.Weeks.Last = l.Weeks.Last
+				continue
+			}
+		}
+		joined = append(joined, l)
+	}
+	return joined
+}
