@@ -14,7 +14,6 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/internal/printable"
-	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -24,10 +23,10 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 	return []*cli.Command{
 		{
 			Name: "request", Usage: "ask the project's managers for slots",
-			ArgsUsage: "PROJECT SLOTS --why TEXT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET]",
+			ArgsUsage: "PROJECT SLOTS --why TEXT [--week WEEK] [--weeks WEEKS] [--user USER] [--step STEP] [--hosts SET]",
 			Description: "SLOTS is what the project, user or step shall have in each week, with what it has already. Each\n" +
 				"member of the project's group may ask. Its managers and admins see the request with\n" +
-				"`pba alloc requests`, and grant or decline it. It expires when its last week is over.",
+				"`pba alloc requests`, and grant or decline it. It expires when its last week is over.\n\n" + weekForms,
 			Flags:  poolFlags(&cli.StringFlag{Name: "why", Usage: "the reason: one line of `TEXT`, which every user may read"}),
 			Action: func(c *cli.Context) error { return askForSlots(c, p) },
 		},
@@ -111,12 +110,12 @@ func askForSlots(c *cli.Context, p process) error {
 		return shell.Usagef("%q is not a number of slots, one or more", args[1])
 	}
 	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
-		r, err := d.Ask(ctx, pool, slots, c.String("week"), c.Int("weeks"), c.String("why"))
+		r, err := d.Ask(ctx, pool, slots, when(c), c.String("why"))
 		if err != nil {
 			return err
 		}
 		out := c.App.Writer
-		fmt.Fprintf(out, "Request %d: %s for %s %s.\n", r.ID, printable.Count(r.Slots, "slot"), shell.Printable(r.Pool.String()), inWeeks([]calendar.Week{r.From, r.To}))
+		fmt.Fprintf(out, "Request %d: %s for %s %s.\n", r.ID, printable.Count(r.Slots, "slot"), shell.Printable(r.Pool.String()), inRange(r.From, r.To))
 		fmt.Fprintf(out, "Now: %s.\n", granting(*r))
 		who := "an admin"
 		if len(r.Managers) > 0 {
@@ -137,7 +136,7 @@ func grant(ctx context.Context, d *desk.Desk, id int64, out io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(out, "Request %d is granted: %s has %s %s.\n", id, shell.Printable(r.Pool.String()), printable.Count(r.Slots, "slot"),
-		inWeeks([]calendar.Week{changes[0].Week, changes[len(changes)-1].Week}))
+		inRange(changes[0].Week, changes[len(changes)-1].Week))
 	return nil
 }
 

@@ -33,10 +33,17 @@ func when(c *cli.Context) desk.When {
 // inWeeks says in which weeks something is.
 func inWeeks(weeks []calendar.Week) string {
 	ranges := calendar.Ranges(weeks)
-	if r := ranges[0]; len(ranges) == 1 && r.First != r.Last {
-		return fmt.Sprintf("in each week from %s to %s", r.First, r.Last)
+	if len(ranges) == 1 {
+		return inRange(ranges[0].First, ranges[0].Last)
 	}
 	return "in " + joinRanges(ranges)
+}
+
+func inRange(first, last calendar.Week) string {
+	if first == last {
+		return "in " + first.String()
+	}
+	return fmt.Sprintf("in each week from %s to %s", first, last)
 }
 
 func joinRanges(ranges []calendar.Range) string {

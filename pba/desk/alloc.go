@@ -83,11 +83,11 @@ func (d *Desk) Export(ctx context.Context, projects []string, when When) (*PlanF
 		}
 	}
 	weeks, err := when.weeks(d.reader(), 1)
+	if err == nil {
+		err = inARow("a plan file", weeks)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if gaps := calendar.Ranges(weeks); len(gaps) > 1 {
-		return nil, invalidf("--weeks: a plan file has weeks in a row: between %s and %s some are missing", gaps[0].Last, gaps[1].First)
 	}
 	from, to := weeks[0], weeks[len(weeks)-1]
 	if when.Weeks == "" && d.horizon().Compare(to) > 0 {

@@ -46,8 +46,8 @@ type RequestWeek struct {
 	Exceeds int           `json:"exceeds"`    // by which the week's sum would exceed max_allocated: it can't be granted
 }
 
-// Ask records a request that a pool has so many slots in some weeks.
-func (d *Desk) Ask(ctx context.Context, pool Pool, slots int, first string, weeks int, why string) (*Request, error) {
+// Ask records a request that a pool has so many slots in some weeks in a row.
+func (d *Desk) Ask(ctx context.Context, pool Pool, slots int, when When, why string) (*Request, error) {
 	why, err := checkWhy(why)
 	if err == nil {
 		err = checkTerms(Terms{Slots: slots, SLA: plan.Velocity})
@@ -58,7 +58,10 @@ func (d *Desk) Ask(ctx context.Context, pool Pool, slots int, first string, week
 	if err != nil {
 		return nil, invalidf("%w", err)
 	}
-	all, err := d.weeks(first, weeks)
+	all, err := d.plannable(when)
+	if err == nil {
+		err = inARow("a request", all)
+	}
 	if err != nil {
 		return nil, err
 	}

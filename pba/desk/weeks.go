@@ -67,3 +67,12 @@ func (d *Desk) plannable(when When) ([]calendar.Week, error) {
 	}
 	return all, d.mayBePlanned(all[0], all[len(all)-1], what)
 }
+
+// inARow is an error if some weeks are missing between the first and the last. What is
+// for these weeks, for the error.
+func inARow(what string, weeks []calendar.Week) error {
+	if gaps := calendar.Ranges(weeks); len(gaps) > 1 {
+		return invalidf("--weeks: %s has weeks in a row: between %s and %s some are missing", what, gaps[0].Last, gaps[1].First)
+	}
+	return nil
+}
