@@ -17,19 +17,25 @@ type Surroundings struct {
 
 	victim   *backends.Job
 	reclaims []*Reclaim                    // those open on its hosts
+	others   []*Reclaim                    // those open elsewhere
 	ran      map[backends.ID]*backends.Job // as the plan saw them
 	counts   bool                          // another reclaim than the victim's own is open there, and all jobs that ran there are in IDs
 }
 
 // Around returns the surroundings of a victim. Where only its own reclaim is open there, no jobs
-// need be read again; else the reclaims' victims and beneficiaries, and the jobs that ran there
-// if these are not too many.
+// need be read again; else the reclaims' victims and beneficiaries, and if these are not too many
+// the jobs that ran there and the beneficiaries of all other reclaims: a queue that binds none to
+// its hosts may start one here.
 func Around(victim *backends.Job, own int64, reclaims []Reclaim, farm *backends.Snapshot) *Surroundings {
 	s := &Surroundings{victim: victim, ran: map[backends.ID]*backends.Job{}}
 	ids := map[backends.ID]bool{}
 	for i := range reclaims {
 		r := &reclaims[i]
-		if !r.Phase.Open() || !backends.ShareHost(r.Hosts, victim.Hosts) {
+		switch {
+		case !r.Phase.Open():
+			continue
+		case !backends.ShareHost(r.Hosts, victim.Hosts):
+			s.others = append(s.others, r)
 			continue
 		}
 		s.reclaims, s.counts = append(s.reclaims, r), s.counts || r.ID != own
@@ -50,6 +56,9 @@ func Around(victim *backends.Job, own int64, reclaims []Reclaim, farm *backends.
 	for id := range s.ran {
 		beside[id] = true
 	}
+	for _, r := range s.others {
+		beside[r.Beneficiary] = true
+	}
 	if s.counts = len(beside) <= mostBeside; s.counts {
 		ids = beside
 	}
@@ -59,11 +68,11 @@ func Around(victim *backends.Job, own int64, reclaims []Reclaim, farm *backends.
 
 // Needless reports whether the victim need not be preempted any more (R18): on each of its hosts, the
 // beneficiaries of open reclaims that still wait need no more slots than those that were free for
-// them or came free since the plan was made, less what beneficiaries that started took, and those
-// of the plan's victims that are still to come. A queue may start a beneficiary in slots that
-// another one's victims left, and needs a moment to start one in what is free. now are the jobs
-// of IDs as they are; later reports whether a victim's act is still to come. It reports false where
-// a beneficiary needs more than slots.
+// them or came free since the plan was made, less what beneficiaries that started took, those of
+// reclaims elsewhere too, and those of the plan's victims that are still to come. A queue may start a
+// beneficiary in slots that another one's victims left, and needs a moment to start one in what is
+// free. now are the jobs of IDs as they are; later reports whether a victim's act is still to come.
+// It reports false where a beneficiary needs more than slots.
 func (s *Surroundings) Needless(now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
 	if !s.counts {
 		return false
@@ -106,6 +115,11 @@ func (s *Surroundings) needsOn(host string, now map[backends.ID]*backends.Job, l
 			if !runs(id) || waits && id != s.victim.ID && later(id) {
 				supply += backends.SlotsOn(v.Hosts, host)
 			}
+		}
+	}
+	for _, r := range s.others {
+		if b := now[r.Beneficiary]; b != nil && b.State == backends.Running {
+			supply -= backends.SlotsOn(b.Hosts, host)
 		}
 	}
 	for id, j := range s.ran {

@@ -9,7 +9,7 @@ import (
 )
 
 // Two beneficiaries need a slot of n1 each, for which jobs 1 and 2 are preempted in this order; job 3
-// runs beside them. It is judged whether job 1, or once it is left out job 2, is needed.
+// runs beside them. A third one needs a slot of n2. It is judged whether job 1, or once it is left out job 2, is needed.
 func TestNeedless(t *testing.T) { // R18
 	started := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
@@ -40,6 +40,14 @@ func TestNeedless(t *testing.T) { // R18
 		"the first one started elsewhere": {change: func(now map[backends.ID]*backends.Job) {
 			now[id(11)].State, now[id(11)].Hosts = backends.Running, at("n2", 1)
 		}, want: true},
+		"one of other slots started in what came free": {change: func(now map[backends.ID]*backends.Job) {
+			now[id(3)].State = backends.Done
+			now[id(13)].State, now[id(13)].Hosts = backends.Running, at("n1", 1)
+		}},
+		"one of other slots started there": {change: func(now map[backends.ID]*backends.Job) {
+			now[id(3)].State = backends.Done
+			now[id(13)].State, now[id(13)].Hosts = backends.Running, at("n2", 1)
+		}, want: true},
 		"the first one is gone": {change: func(now map[backends.ID]*backends.Job) { delete(now, id(11)) }, want: true},
 		"a beneficiary needs GPUs": {change: func(now map[backends.ID]*backends.Job) {
 			now[id(3)].State = backends.Done
@@ -48,10 +56,11 @@ func TestNeedless(t *testing.T) { // R18
 		"a slot came free elsewhere": {change: func(now map[backends.ID]*backends.Job) { now[id(4)].State = backends.Done }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			farm := &backends.Snapshot{Jobs: []backends.Job{run(1, "n1"), run(2, "n1"), run(3, "n1"), run(4, "n2"), {ID: id(11), State: backends.Pending, Slots: 1}, {ID: id(12), State: backends.Pending, Slots: 1}}}
+			farm := &backends.Snapshot{Jobs: []backends.Job{run(1, "n1"), run(2, "n1"), run(3, "n1"), run(4, "n2"), {ID: id(11), State: backends.Pending, Slots: 1}, {ID: id(12), State: backends.Pending, Slots: 1}, {ID: id(13), State: backends.Pending, Slots: 1}}}
 			reclaims := []Reclaim{
 				{ID: 1, Phase: Planned, Beneficiary: id(11), Need: 1, Hosts: at("n1", 1), Victims: []Victim{{ID: id(1), Started: started, Slots: 1}}},
 				{ID: 2, Phase: Planned, Beneficiary: id(12), Need: 1, Hosts: at("n1", 1), Victims: []Victim{{ID: id(2), Started: started, Slots: 1}}},
+				{ID: 4, Phase: Planned, Beneficiary: id(13), Need: 1, Hosts: at("n2", 1), Victims: []Victim{{ID: id(4), Started: started, Slots: 1}}},
 				{ID: 3, Phase: Cancelled, Beneficiary: id(11), Hosts: at("n1", 8)},
 			}
 			victim, own := id(1), int64(1)
@@ -61,7 +70,7 @@ func TestNeedless(t *testing.T) { // R18
 			}
 			k := slices.IndexFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == victim })
 			around := Around(&farm.Jobs[k], own, reclaims, farm)
-			if want := []backends.ID{id(1), id(2), id(3), id(11), id(12)}; !slices.Equal(around.IDs, want) {
+			if want := []backends.ID{id(1), id(2), id(3), id(11), id(12), id(13)}; !slices.Equal(around.IDs, want) {
 				t.Errorf("beside it are %v, want %v", around.IDs, want)
 			}
 			now := map[backends.ID]*backends.Job{}
