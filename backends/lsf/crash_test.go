@@ -25,14 +25,21 @@ func newEngine(t *testing.T, c *lsfstandin.Cluster, bin, record string) engine {
 	return engine{lsf.Open(lsf.Options{Config: config, Record: record, LowQueue: "low"}), t}
 }
 
-// dying returns a directory of LSF's commands, of which one only fails with a message.
+// dying returns a directory of LSF's commands, of which one does not reach LSF.
 func dying(t *testing.T, c *lsfstandin.Cluster, at string) string {
+	t.Helper()
+	return failing(t, c, at, "Failed in an LSF library call: Connection refused")
+}
+
+// failing returns a directory of LSF's commands, of which one does nothing but print
+// a message.
+func failing(t *testing.T, c *lsfstandin.Cluster, at, message string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range lsfstandin.Programs() {
 		script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", filepath.Join(c.Bin(), name))
 		if name == at {
-			script = "#!/bin/sh\necho 'Failed in an LSF library call: Connection refused' >&2\nexit 255\n"
+			script = fmt.Sprintf("#!/bin/sh\necho '%s' >&2\nexit 255\n", message)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)

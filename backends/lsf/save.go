@@ -30,6 +30,7 @@ type save struct {
 	Wait   time.Duration `json:"wait,omitempty"`   // nanoseconds
 	Sent   time.Time     `json:"sent,omitzero"`    // when the signal was sent; zero: that is not known
 	Judged time.Time     `json:"judged,omitzero"`  // when entry.FailedSaves had the outcome
+	Tried  time.Time     `json:"tried,omitzero"`   // when LSF first answered brequeue -e; zero: that is not known
 	Killed time.Time     `json:"killed,omitzero"`  // when brequeue was ordered to kill it, as it took too long
 
 	// Of the job, for a report if LSF forgets it before it is put back.
@@ -110,12 +111,13 @@ func (j *job) saveUnderway(at time.Time) bool {
 	return false
 }
 
-// savedUntil returns how long it is tried to put a job back that has ended.
+// savedUntil returns how long it is tried to put a job back that has ended. A time without an
+// engine, or in which LSF does not answer, does not count.
 func (j *job) savedUntil(at time.Time) time.Time {
-	if j.entry.Save.Judged.IsZero() {
-		return at.Add(repairPeriod) // it was not tried yet
+	if j.entry.Save.Tried.IsZero() {
+		return at.Add(repairPeriod)
 	}
-	return latest(latest(j.entry.Save.Judged, j.entry.Save.Killed), j.listed.Ended).Add(repairPeriod)
+	return latest(latest(j.entry.Save.Tried, j.entry.Save.Killed), j.listed.Ended).Add(repairPeriod)
 }
 
 // endedByOwner reports whether a job that is saving was ended by a bkill, which begins with
@@ -173,6 +175,7 @@ func (c *Client) advanceSaves(ctx context.Context, p *snapshot) error {
 		e.Returns = returns(e)
 	})
 	c.brequeue(ctx, back, "-e")
+	c.noteTried(back, p.at)
 	c.awaitRequeue(ctx, putBackPace(), back.Open().IDs())
 	for _, b := range []batch{ask, kill, back} {
 		for _, it := range b {
@@ -182,6 +185,17 @@ func (c *Client) advanceSaves(ctx context.Context, p *snapshot) error {
 		}
 	}
 	return nil
+}
+
+// noteTried notes that LSF answered a brequeue -e, if it did: the job is put back, or refused.
+func (c *Client) noteTried(b batch, at time.Time) {
+	var answered batch
+	for _, it := range b {
+		if (it.Err == nil || refused(it.Err)) && it.Job.entry.Save.Tried.IsZero() {
+			answered = append(answered, &item{Index: it.Index, ID: it.ID, Job: it.Job})
+		}
+	}
+	c.updateEntries(answered, func(_ *item, e *entry) { e.Save.Tried = at })
 }
 
 // refusedForGood returns the jobs to which LSF sends no signal, for another reason than that

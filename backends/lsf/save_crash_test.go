@@ -91,6 +91,38 @@ func TestEngineCrashWhileAJobSavesItself(t *testing.T) {
 	}
 }
 
+// R33: for how long LSF refuses to put a saved job back counts from its first answer, not from when
+// an engine wanted to ask: until then LSF, or the engine, may be away for long.
+func TestRefusalToPutBackIsNoted(t *testing.T) {
+	t.Parallel()
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1, Second: second / 5})
+	record := filepath.Join(t.TempDir(), "lsf.json")
+	e := newEngine(t, c, c.Bin(), record)
+	job := e.saving("exit 85")
+	if err := e.Requeue(t.Context(), saveAct(job, 20*time.Second)).First(); err != nil {
+		t.Fatal(err)
+	}
+	noted := func(what string) bool {
+		text, err := os.ReadFile(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), what)
+	}
+	away := newEngine(t, c, dying(t, c, "brequeue"), record)
+	if !await.Soon(func() bool { return away.Abilities().Reconcile(t.Context()) != nil && noted(`"judged"`) }) {
+		t.Fatal("its end was not seen")
+	}
+	if noted(`"tried"`) {
+		t.Error("noted as tried, and LSF did not answer")
+	}
+	refused := newEngine(t, c, failing(t, c, "brequeue", fmt.Sprintf("Job <%v>: User permission denied", job.ID)), record)
+	if err := refused.Abilities().Reconcile(t.Context()); err != nil || !noted(`"tried"`) {
+		t.Errorf("LSF refused: %v, noted %v", err, noted(`"tried"`))
+	}
+	e.await(job.ID, "it to be back", back)
+}
+
 // A queue whose REQUEUE_EXIT_VALUES have 85 puts a saved job back by itself, and may start
 // it at once: it has saved itself all the same.
 func TestQueueRequeuesSavedJob(t *testing.T) {

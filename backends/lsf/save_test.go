@@ -46,7 +46,10 @@ func TestNextSave(t *testing.T) {
 		"killed by its owner":                 {asked(save{Sent: ago(wait)}), ended(130), saveNothing, true},
 		"finished":                            {asked(save{Sent: ago(wait)}), shown{state: backends.Done, ended: ago(time.Second)}, saveNothing, true},
 		"judged, and not put back":            {asked(save{Sent: ago(wait), Judged: ago(10 * time.Second)}), ended(backends.ExitSaved), savePutBack, false},
-		"refused for a minute":                {asked(save{Sent: ago(wait), Judged: ago(time.Minute)}), shown{backends.Exited, 85, ago(time.Minute)}, saveNothing, true},
+		"judged an hour ago, and not tried":   {asked(save{Sent: ago(2 * time.Hour), Judged: ago(time.Hour)}), shown{backends.Exited, 85, ago(time.Hour)}, savePutBack, false},
+		"killed an hour ago, and not tried":   {asked(save{Sent: ago(2 * time.Hour), Judged: ago(time.Hour), Killed: ago(time.Hour)}), shown{backends.Exited, 130, ago(time.Hour)}, savePutBack, false},
+		"refused at first":                    {asked(save{Sent: ago(wait), Judged: ago(time.Hour), Tried: ago(time.Second)}), shown{backends.Exited, 85, ago(time.Hour)}, savePutBack, false},
+		"refused for a minute":                {asked(save{Sent: ago(wait), Judged: ago(time.Minute), Tried: ago(time.Minute)}), shown{backends.Exited, 85, ago(time.Minute)}, saveNothing, true},
 		"told to go":                          {asked(save{Sent: ago(time.Minute), Judged: ago(time.Second), Killed: ago(time.Second)}), running, saveNothing, false},
 		"recorded to be told to go":           {asked(save{Sent: ago(time.Hour), Judged: ago(leaving), Killed: ago(leaving)}), running, saveKill, false},
 		"in the gap":                          {asked(save{Sent: ago(time.Minute), Judged: ago(3 * time.Second), Killed: ago(3 * time.Second)}), ended(130), saveNothing, false},
@@ -63,10 +66,10 @@ func TestNextSave(t *testing.T) {
 func TestSavingJobIsShown(t *testing.T) {
 	run, now := noon.Add(-time.Hour), noon
 	for name, x := range map[string]struct {
-		state  backends.State
-		code   int
-		judged time.Time
-		want   func(*backends.Job) bool
+		state backends.State
+		code  int
+		tried time.Time
+		want  func(*backends.Job) bool
 	}{
 		"saves itself": {backends.Running, 0, time.Time{}, func(j *backends.Job) bool { return j.State == backends.Running && j.Ending }},
 		"has saved":    {backends.Exited, backends.ExitSaved, time.Time{}, func(j *backends.Job) bool { return j.State == backends.Running && j.Ending && j.Ended.IsZero() }},
@@ -78,7 +81,7 @@ func TestSavingJobIsShown(t *testing.T) {
 		if x.state.Ended() {
 			listed.Ended = now.Add(-2 * repairPeriod)
 		}
-		e := entry{Mark: "r1", Run: run, Acted: now.Add(-time.Second), Requeuing: true, FailedSaves: 1, Save: save{Signal: "USR1", Sent: now.Add(-time.Second), Judged: x.judged}}
+		e := entry{Mark: "r1", Run: run, Acted: now.Add(-time.Second), Requeuing: true, FailedSaves: 1, Save: save{Signal: "USR1", Sent: now.Add(-time.Second), Judged: x.tried, Tried: x.tried}}
 		if j := newJob(listed, e, &snapshot{at: now, scale: newScale(params{maxPriority: 100})}, "low"); !x.want(&j.Job) || j.FailedSaves != 1 || j.Mark != "r1" {
 			t.Errorf("%s: %+v", name, j.Job)
 		}

@@ -31,7 +31,7 @@ var full = entry{
 	Submitted: noon, Mark: "r7", Until: noon.Add(time.Hour), Requeues: 2, Run: noon.Add(1), Acted: noon.Add(2), Requeuing: true, Returns: true, Suspended: true,
 	Resuming: true, Resumed: noon.Add(3), Ran: 4, Begin: noon.Add(5), Ours: noon.Add(6), Was: noon.Add(8), Down: noon.Add(9), Freed: true, Asked: []string{"h1"}, Pinned: []string{"h2", "h3"}, Ranked: true, Number: 74,
 	Rank: backends.At(backends.LevelHandOver, 220), Gone: noon.Add(7),
-	Save:        save{Signal: "USR1", Wait: 10, Sent: noon.Add(11), Judged: noon.Add(12), Killed: noon.Add(13), User: "bob", Project: "chipB:layout"},
+	Save:        save{Signal: "USR1", Wait: 10, Sent: noon.Add(11), Judged: noon.Add(12), Tried: noon.Add(14), Killed: noon.Add(13), User: "bob", Project: "chipB:layout"},
 	FailedSaves: 1,
 }
 
