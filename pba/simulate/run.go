@@ -21,8 +21,12 @@ import (
 var ErrNothing = errors.New("no job is left to be simulated")
 
 // heapLimit is the memory beyond which garbage is collected more often: else the heap of a
-// simulation with a long queue would double before that.
-const heapLimit = 430 << 20
+// simulation with a long queue would double before that. Below it the heap may grow by
+// heapGrowth percent before it is: each cycle makes a plan and throws it away.
+const (
+	heapLimit  = 430 << 20
+	heapGrowth = 400
+)
 
 // Run simulates a trace under each policy that is asked for. Memory does not
 // grow with the trace, only with the jobs that are in the system at a time. The
@@ -31,6 +35,7 @@ func Run(ctx context.Context, s Setup) (*Result, error) {
 	if was := debug.SetMemoryLimit(-1); was > heapLimit {
 		debug.SetMemoryLimit(heapLimit)
 		defer debug.SetMemoryLimit(was)
+		defer debug.SetGCPercent(debug.SetGCPercent(heapGrowth))
 	}
 	c := newCalendar(s.Plan)
 	var fences []Fence
