@@ -77,8 +77,9 @@ func (m *Manager) submitOne(e submittedJob) (backends.ID, error) {
 	return id, nil
 }
 
-// comparedJobs is how many of the jobs submitted last a new one is compared with.
-const comparedJobs = 8
+// comparedJobs is how many of the jobs submitted last a new one is compared with: many users
+// may submit at the same time.
+const comparedJobs = 64
 
 // newWork returns the work of a new job: that of a job like it, of the same user, if one
 // was submitted just before.
