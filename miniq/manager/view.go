@@ -119,7 +119,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Tag: j.work.tag,
 		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
 		Needs: s.Needs, Suits: m.suits(j.work),
-		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares), PinEnds: j.pinEnds,
+		Hosts: slices.Clip(j.hosts), Asked: slices.Clip(s.Hosts), Pinned: slices.Clip(j.pinned), Shares: slices.Clip(j.shares), PinEnds: j.pinEnds, // lists are replaced, never changed
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
 		HeldUntil: j.heldUntil, Requeues: j.requeues, FailedSaves: j.failedSaves, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
 		DummyFor: j.dummyFor, NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
