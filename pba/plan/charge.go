@@ -51,14 +51,9 @@ func (f *farm) readPools() {
 // which jobs may be preempted.
 type books struct {
 	*farm
-	over   map[account]int // over-subscription: slots that run without a charge
-	beyond []Beyond        // the same, for reports
-
+	beyond    []Beyond       // slots that run without a charge, for reports
 	scattered map[string]int // slots in projects without an allocation, by user
-
-	lost   map[account]int    // jobs preempted within the last hour (R22), this plan's included
-	losers map[account][]*job // running jobs that could be preempted when this was made
-	cut    int                // sets of victims that were not compared with the chosen ones
+	cut       int            // sets of victims that were not compared with the chosen ones
 }
 
 // charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
@@ -111,7 +106,8 @@ func charge(f *farm) *books {
 		}
 	}
 	slices.SortFunc(rest, byQueueOrder)
-	b := &books{farm: f, over: map[account]int{}, scattered: map[string]int{}, lost: f.countLost(), losers: map[account][]*job{}}
+	b := &books{farm: f, scattered: map[string]int{}}
+	f.countLost()
 	b.countBeyond()
 	b.findVictims() // the hosts of a suspended job may come free by them: see canUseRoom
 	f.assignRest(rest)
@@ -453,28 +449,31 @@ const maxStepsShown = 20
 
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
 func (b *books) countBeyond() {
-	use := map[Beyond]int{} // without its slots
+	use := map[Beyond]int{} // of projects without an allocation, without its slots
 	steps := map[string]int{}
 	for _, j := range b.running {
 		if j.pool != nil || !j.managed || j.lightFor != (backends.ID{}) {
 			continue
 		}
-		of := j.account()
-		key := Beyond{Project: of.project, User: of.user}
-		b.over[of] += j.Slots
 		if b.unplanned(j) {
 			b.scattered[j.User] += j.Slots
-			key.Step = j.Step
+			key := Beyond{Project: j.Project, Step: j.Step}
 			if use[key] == 0 {
 				steps[j.Project]++
 			}
 			if use[key] == 0 && steps[j.Project] > maxStepsShown {
 				key.Step = ""
 			}
+			use[key] += j.Slots
 		}
-		use[key] += j.Slots
+		j.of.over += j.Slots
 		if len(j.pools) > 0 {
 			j.pools[0].beyond += j.Slots
+		}
+	}
+	for _, of := range b.tallies { // in any order: they are sorted below
+		if planned := of.project == "" || len(b.projectPools[of.project]) > 0; planned && of.over > 0 {
+			b.beyond = append(b.beyond, Beyond{Project: of.project, User: of.user, Slots: of.over})
 		}
 	}
 	for key, slots := range use {

@@ -14,19 +14,21 @@ type entitler struct {
 	projects map[string]*knownProject
 	users    map[string]*knownUser
 	known    map[question]*verdict
+	nameless verdict // on jobs that name no project
+	unknown  verdict // on jobs whose project is not known
 }
 
 // knownUser is a user.
 type knownUser struct {
-	groups  []string
-	pending int // jobs that count under the user
+	groups []string
+	tally  *tally // of what counts under the user; nil: nothing did yet
 }
 
 // knownProject is a project, with the verdict on users who are not its members.
 type knownProject struct {
 	Project
 	outside verdict
-	pending int // jobs that count under it
+	tally   *tally // of what counts under it; nil: nothing did yet
 }
 
 type question struct{ project, user, step string }
@@ -40,6 +42,7 @@ type verdict struct {
 
 func newEntitler(f *farm) *entitler {
 	e := &entitler{farm: f, projects: map[string]*knownProject{}, users: map[string]*knownUser{}, known: map[question]*verdict{}}
+	e.nameless.whyNot, e.unknown.whyNot = "it names no project", "its project is not known"
 	for _, p := range f.policy.Projects {
 		e.projects[p.Name] = &knownProject{Project: p, outside: verdict{whyNot: "its user is not in the project's group " + p.Group}}
 	}
@@ -57,11 +60,11 @@ func (e *entitler) user(name string) *knownUser {
 
 func (e *entitler) verdict(j *backends.Job) *verdict {
 	if j.Project == "" {
-		return &verdict{whyNot: "it names no project"}
+		return &e.nameless
 	}
 	p := e.projects[j.Project]
 	if p == nil {
-		return &verdict{whyNot: "its project is not known"}
+		return &e.unknown
 	}
 	if !slices.Contains(e.user(j.User).groups, p.Group) {
 		return &p.outside
@@ -92,36 +95,29 @@ func (e *entitler) answer(q question) *verdict {
 
 // countPending counts a pending job under its account.
 func (e *entitler) countPending(j *backends.Job, of *verdict) {
-	*e.pending(j, of)++
+	e.tally(j, of).pending++
 }
 
 // countUnlisted counts pending jobs that the snapshot does not list.
 func (e *entitler) countUnlisted(u *backends.Unlisted) {
 	j := backends.Job{Project: u.Project, Step: u.Step, User: u.User}
-	*e.pending(&j, e.verdict(&j)) += u.Jobs
+	e.tally(&j, e.verdict(&j)).pending += u.Jobs
 }
 
-func (e *entitler) pending(j *backends.Job, of *verdict) *int {
+// tally returns the tally of the account that a job counts under.
+func (e *entitler) tally(j *backends.Job, of *verdict) *tally {
 	if of.member {
-		return &e.projects[j.Project].pending
-	}
-	return &e.user(j.User).pending
-}
-
-// pendingByAccount returns the number of pending jobs of each account.
-func (e *entitler) pendingByAccount() map[account]int {
-	pending := map[account]int{}
-	for name, u := range e.users {
-		if u.pending > 0 {
-			pending[account{user: name}] = u.pending
+		p := e.projects[j.Project]
+		if p.tally == nil {
+			p.tally = e.farm.tallyOf(account{project: j.Project})
 		}
+		return p.tally
 	}
-	for name, p := range e.projects {
-		if p.pending > 0 {
-			pending[account{project: name}] = p.pending
-		}
+	u := e.user(j.User)
+	if u.tally == nil {
+		u.tally = e.farm.tallyOf(account{user: j.User})
 	}
-	return pending
+	return u.tally
 }
 
 // bySpecificity orders pools that match one job: user and step, user, step,

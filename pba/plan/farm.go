@@ -52,6 +52,7 @@ type job struct {
 	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
 	worth    [5]int64    // findVictims: by R17's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
+	of       *tally      // its account's: see account
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
 	budget   int         // serveDue: slots of whole hosts that its pool has for it, if it is exclusive
 	lowered  string      // rank: why it will rank lower, with what it reserves
@@ -102,16 +103,29 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
-// account returns the account that a job's use counts under: its project if that is known
-// and its user is a member, else its user (docs/design.md, Words: over-subscription).
-func (j *job) account() account {
-	if j.verdict.member {
-		return account{project: j.Project}
-	}
-	return account{user: j.User}
+// account is what a job's use counts under: its project if that is known and its user is a
+// member, else its user (docs/design.md, Words: over-subscription).
+type account struct{ project, user string }
+
+// tally is what counts under an account.
+type tally struct {
+	account
+	guaranteed int    // slots of its pools
+	pending    int    // jobs
+	over       int    // over-subscription: slots that run without a charge
+	lost       int    // jobs preempted within the last hour (R22), this plan's included
+	losers     []*job // running jobs that could be preempted when this plan was begun
 }
 
-type account struct{ project, user string }
+// tallyOf returns the tally of an account.
+func (f *farm) tallyOf(a account) *tally {
+	of := f.tallies[a]
+	if of == nil {
+		of = &tally{account: a, guaranteed: f.guaranteed[a.project]}
+		f.tallies[a] = of
+	}
+	return of
+}
 
 // ran returns for how long a job has run since it was started.
 func (j *job) ran(now time.Time) time.Duration {
@@ -174,7 +188,7 @@ type farm struct {
 	resting  []*job               // of jobs: the others
 	standbys []*job               // of jobs
 	byID     map[backends.ID]*job // of jobs: those that a reclaim or a trial names
-	pending  map[account]int      // jobs
+	tallies  map[account]*tally   // of those that have jobs, or lost some
 	reasons  map[string]int       // waiting jobs that would match a pool, but are not understood
 	shapes   map[shape]*choices   // of resting jobs that wait
 	empty    *occupancy           // see everyHost
@@ -186,7 +200,7 @@ func observe(c *cycle) *farm {
 	f := &farm{
 		cycle: c, occupancy: newOccupancy(c.state.Farm, c.policy.Hosts),
 		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
-		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{}, reasons: map[string]int{},
+		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{}, tallies: map[account]*tally{}, reasons: map[string]int{},
 	}
 	f.divide()
 	f.readPools()
@@ -240,7 +254,7 @@ func (f *farm) readJobs() {
 				f.byID[bj.ID] = j
 			}
 		}
-		j.verdict = verdict
+		j.verdict, j.of = verdict, entitle.tally(bj, verdict)
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		j.every, j.saves = tag.Checkpoint.Every, f.savesHow(bj, &tag)
@@ -275,7 +289,6 @@ func (f *farm) readJobs() {
 	for _, u := range f.state.Farm.Unlisted {
 		entitle.countUnlisted(&u)
 	}
-	f.pending = entitle.pendingByAccount()
 }
 
 func (f *farm) remembers(id backends.ID) bool {

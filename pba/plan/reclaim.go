@@ -20,9 +20,8 @@ func (s *serving) open(b *job, set *candidate) {
 	memory.NextID++
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.threshold(b), describe(b.pool.Allocation))
 	for _, j := range set.victims {
-		loser := j.account()
-		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.unsaved(s.now), Save: j.saves.Wait})
-		s.lost[loser]++
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: j.of.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.unsaved(s.now), Save: j.saves.Wait})
+		j.of.lost++
 		s.taken[b.pool.ID] += j.Slots
 	}
 	if b.standby {
@@ -192,7 +191,7 @@ func (s *serving) whyLeastValued(j *job) string {
 		first = "it failed a test of the submit filter, "
 	}
 	return fmt.Sprintf("least valued: %s%s runs %s beyond its guarantee, %s is lost, started %s ago",
-		first, j.account(), slotCount(s.over[j.account()]), workText(j.lost), s.now.Sub(j.Started).Round(time.Second))
+		first, j.of.account, slotCount(j.of.over), workText(j.lost), s.now.Sub(j.Started).Round(time.Second))
 }
 
 // workText writes an amount of work, in slot-seconds.
@@ -234,7 +233,7 @@ func (s *serving) dropVictims(victims []*job) {
 		if why == "" {
 			continue
 		}
-		for _, other := range s.losers[j.account()] {
+		for _, other := range j.of.losers {
 			if other.spared == "" {
 				s.spare(other, why)
 			}

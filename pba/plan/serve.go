@@ -203,15 +203,14 @@ func (s *serving) withinCaps(b *job) *candidate {
 		if over == nil {
 			return set
 		}
-		s.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.account()))
+		s.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.of.account))
 	}
 }
 
 func (s *serving) overCap(set *candidate) *job {
-	counts := make(map[account]int, 1)
+	counts := make(map[*tally]int, 1)
 	for _, j := range set.victims {
-		loser := j.account()
-		if counts[loser]++; s.lost[loser]+counts[loser] > s.hourlyCap(loser) {
+		if counts[j.of]++; j.of.lost+counts[j.of] > s.hourlyCap(j.of) {
 			return j
 		}
 	}

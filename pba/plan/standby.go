@@ -59,7 +59,7 @@ func (s *standing) coming() int {
 func (f *farm) readStandby(bj *backends.Job, seq int, named bool) {
 	j := &job{
 		Job: bj, seq: seq, computed: bj.Priority, Priority: bj.Priority, State: bj.State, waits: waits(bj), standby: true,
-		Slots: bj.Slots, perSlot: f.countsFor(bj), Ending: bj.Ending, verdict: &verdict{whyNot: "it keeps a slot free"}, mem: f.state.Memory.Jobs[bj.ID],
+		Slots: bj.Slots, perSlot: f.countsFor(bj), Ending: bj.Ending, verdict: &verdict{whyNot: "it keeps a slot free"}, of: f.tallyOf(account{user: bj.User}), mem: f.state.Memory.Jobs[bj.ID],
 	}
 	if named {
 		f.byID[bj.ID] = j

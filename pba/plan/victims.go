@@ -29,11 +29,15 @@ func (b *books) findVictims() {
 			continue
 		}
 		for _, p := range j.Hosts {
-			if h := b.byName[p.Host]; len(h.victims) == 0 || h.victims[len(h.victims)-1].job != j {
+			h := b.byName[p.Host]
+			if h.victims == nil {
+				h.victims = make([]item, 0, len(h.running))
+			}
+			if len(h.victims) == 0 || h.victims[len(h.victims)-1].job != j {
 				h.victims = append(h.victims, b.itemOn(h, j))
 			}
 		}
-		b.losers[j.account()] = append(b.losers[j.account()], j)
+		j.of.losers = append(j.of.losers, j)
 	}
 	for _, h := range b.hosts {
 		slices.SortFunc(h.victims, func(x, y item) int { return leastValued(x.job, y.job) })
@@ -90,16 +94,16 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 
 // hourlyCapReason returns why R22's cap of an hour spares a job; "" if it does not.
 func (b *books) hourlyCapReason(j *job) string {
-	if lost := b.lost[j.account()]; lost >= b.hourlyCap(j.account()) {
-		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", j.account(), lost)
+	if of := j.of; of.lost >= b.hourlyCap(of) {
+		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", of.account, of.lost)
 	}
 	return ""
 }
 
 // hourlyCap returns how many jobs one account may lose within an hour: at least as many
 // as the others are guaranteed slots, so that it can lose all of these.
-func (b *books) hourlyCap(p account) int {
-	return max(b.policy.MaxVictimsPerProject, b.allGuaranteed-b.guaranteed[p.project])
+func (b *books) hourlyCap(of *tally) int {
+	return max(b.policy.MaxVictimsPerProject, b.allGuaranteed-of.guaranteed)
 }
 
 func (p account) String() string {
@@ -110,8 +114,7 @@ func (p account) String() string {
 }
 
 // countLost counts the jobs that each account lost within the last hour.
-func (f *farm) countLost() map[account]int {
-	lost := map[account]int{}
+func (f *farm) countLost() {
 	for i := range f.state.Memory.Reclaims {
 		r := &f.state.Memory.Reclaims[i]
 		if f.now.Sub(r.Planned) >= time.Hour {
@@ -119,11 +122,10 @@ func (f *farm) countLost() map[account]int {
 		}
 		for _, victim := range r.Victims {
 			if victim.counts(r) {
-				lost[victim.account()]++
+				f.tallyOf(victim.account()).lost++
 			}
 		}
 	}
-	return lost
 }
 
 // counts reports whether a victim lost its slots to a reclaim, or is about to.
@@ -230,7 +232,7 @@ func (b *books) appraise(j *job) {
 		case ByLost:
 			worth[i] = int64(j.lost)
 		case ByPending:
-			worth[i] = -int64(b.pending[j.account()])
+			worth[i] = -int64(j.of.pending)
 		}
 	}
 }
@@ -239,7 +241,7 @@ func (b *books) appraise(j *job) {
 // has no allocation, it is that of its user in all such projects, if that is more: spreading
 // jobs over projects hides nobody.
 func (b *books) overOf(j *job) int {
-	over := b.over[j.account()]
+	over := j.of.over
 	if b.unplanned(j) {
 		over = max(over, b.scattered[j.User])
 	}
