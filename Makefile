@@ -45,6 +45,8 @@ BASHDIR := $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 DOCDIR := $(PREFIX)/share/doc/allotment
+# Rules for Prometheus and a dashboard for Grafana.
+DATADIR := $(PREFIX)/share/allotment
 
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
@@ -216,7 +218,7 @@ TO := $(DESTDIR)
 install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	@test -x $(BIN)/pba || { echo 'nothing is built yet: run make first' >&2; exit 1; }
 	install -d $(TO)$(BINDIR) $(TO)$(LIBDIR) $(TO)$(UNITDIR) $(TO)$(MANDIR)/man1 $(TO)$(MANDIR)/man8 $(TO)$(BASHDIR) $(TO)$(ZSHDIR) $(TO)$(FISHDIR) \
-		$(TO)$(DOCDIR) $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
+		$(TO)$(DOCDIR) $(TO)$(DATADIR)/prometheus $(TO)$(DATADIR)/grafana $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
 	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(TO)$(LIBDIR)
 	set -e; for name in $(WRAPPERS); do ln -sfn ajobs $(TO)$(LIBDIR)/$$name; done
 	set -e; lib="$$(realpath -ms --relative-to=$(BINDIR) $(LIBDIR))"; for name in $(COMPLETED); do ln -sfn "$$lib/$$name" $(TO)$(BINDIR)/$$name; done
@@ -230,12 +232,14 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|g' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)
+	install -m 644 packaging/prometheus/allotment.rules.yml $(TO)$(DATADIR)/prometheus
+	install -m 644 packaging/grafana/allotment.json $(TO)$(DATADIR)/grafana
 ifneq ($(SYSCONFDIR),/etc)
 	@echo 'cron and logrotate read /etc alone: link or copy what is in $(SYSCONFDIR)/cron.d and logrotate.d there when you want them'
 endif
 
 uninstall: ## remove what `make install` put there; config and state stay
-	rm -rf $(TO)$(LIBDIR) $(TO)$(DOCDIR)
+	rm -rf $(TO)$(LIBDIR) $(TO)$(DOCDIR) $(TO)$(DATADIR)
 	rm -f $(COMPLETED:%=$(TO)$(BINDIR)/%) $(UNITS:%=$(TO)$(UNITDIR)/%)
 	for page in $(PAGES); do rm -f $(TO)$(MANDIR)/man$${page##*.}/$$page; done
 	rm -f $(COMPLETED:%=$(TO)$(BASHDIR)/%) $(COMPLETED:%=$(TO)$(FISHDIR)/%.fish) $(TO)$(ZSHDIR)/_allotment

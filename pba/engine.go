@@ -118,11 +118,13 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	}
 
 	// 2. Plan.
+	read := now()
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
 	r.warn()
 
 	// 3. Apply, once what is intended is on disk.
 	cycle := e.ledgerCycle(&r, ledger.Live, started)
+	cycle.Read, cycle.Planned = read, now()
 	if r.Rules.Observe {
 		cycle.Mode = ledger.Observe
 		r.Plan.Memory = observed(r.State.Memory, r.Plan.Memory)

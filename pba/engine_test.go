@@ -294,6 +294,18 @@ func TestPausedReconciles(t *testing.T) { // R7
 	}
 }
 
+// TestCyclePartsAreRecorded: what takes long can be seen.
+func TestCyclePartsAreRecorded(t *testing.T) {
+	l, _, _ := due(t)
+	if _, err := l.engine.Cycle(context.Background(), l.world.Now); err != nil {
+		t.Fatal(err)
+	}
+	c, ok, err := l.ledger.LastCycle(context.Background())
+	if err != nil || !ok || c.Read.IsZero() || c.Read.Before(c.Started) || c.Planned.Before(c.Read) || c.Finished.Before(c.Planned) {
+		t.Errorf("%+v %v %v", c, ok, err)
+	}
+}
+
 func TestPreviewChangesNothing(t *testing.T) { // R7
 	l, f, _ := due(t)
 	before, err := l.ledger.Load(context.Background())

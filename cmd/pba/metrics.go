@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +64,11 @@ func metricsText(m *desk.Metrics) []byte {
 	e.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(m.Paused))
 	e.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(m.Mode == configfile.Observe))
 	e.history(m)
+	e.day(&m.Day)
+	open := e.gauge("allotment_open_requests", "Requests for slots that wait for an answer.")
+	for _, name := range slices.Sorted(maps.Keys(m.Requests)) {
+		open.add(float64(m.Requests[name]), "project", name)
+	}
 	return e.text()
 }
 
@@ -73,8 +80,18 @@ func (e *exposition) pools(pools []desk.PoolStatus) {
 	charged := e.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
 	within := e.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
 	beyond := e.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
+	planned := e.gauge("allotment_pool_planned_slots", "Slots of the pool's allocation.")
+	below := e.gauge("allotment_pool_below", "Whether the pool is below its guarantee while jobs of it wait.")
+	promised := e.gauge("allotment_pool_promised_jobs", "Jobs that are guaranteed to be done in the week (throughput SLA).")
+	finished := e.gauge("allotment_pool_finished_jobs", "Of them, those that are done.")
 	for i := range pools {
 		p := &pools[i]
+		planned.add(float64(p.Planned), labels(p)...)
+		below.add(boolean(p.Below), labels(p)...)
+		if p.Jobs > 0 {
+			promised.add(float64(p.Jobs), labels(p)...)
+			finished.add(float64(p.Finished), labels(p)...)
+		}
 		guarantee.add(float64(p.Guarantee), labels(p)...)
 		charged.add(float64(p.Charged), labels(p)...)
 		within.add(float64(p.Held), labels(p)...)
@@ -130,6 +147,7 @@ func (e *exposition) history(m *desk.Metrics) {
 		evicted.add(float64(x.Lost), "end", string(x.End))
 	}
 	e.gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").add(float64(m.Open))
+	e.gauge("allotment_cycle_interval_seconds", "Time in which a cycle is due (pba.every).").add(m.Every.Seconds())
 	last := m.LastCycle
 	if last == nil {
 		return
@@ -140,6 +158,40 @@ func (e *exposition) history(m *desk.Metrics) {
 	e.gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").add(float64(last.Skipped))
 	if !last.Finished.IsZero() {
 		e.gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").add(last.Finished.Sub(last.Started).Seconds())
+	}
+	if !last.Finished.IsZero() && !last.Planned.IsZero() {
+		part := e.gauge("allotment_last_cycle_part_seconds", "Of that, the time to read the queue, to plan, and to act and record.")
+		part.add(last.Read.Sub(last.Started).Seconds(), "part", "read")
+		part.add(last.Planned.Sub(last.Read).Seconds(), "part", "plan")
+		part.add(last.Finished.Sub(last.Planned).Seconds(), "part", "act")
+	}
+}
+
+// day adds what was promised and what it cost in the last 24 hours.
+func (e *exposition) day(d *desk.Day) {
+	within := e.gauge("allotment_promise_seconds", "Time in which the project is promised its slots, but for the time to free them: its threshold and two cycles.")
+	served := e.gauge("allotment_served_reclaims_day", "Reclaims of the last 24 hours whose beneficiary started.")
+	kept := e.gauge("allotment_kept_reclaims_day", "Of them, those that took no longer than promised.")
+	wait := e.gauge("allotment_served_wait_seconds_day", "How long their beneficiaries waited within the allocation.")
+	for _, p := range d.Promises {
+		within.add(p.Within.Seconds(), "project", p.Project)
+		served.add(float64(p.Kept.Reclaims), "project", p.Project)
+		kept.add(float64(p.Kept.Kept), "project", p.Project)
+		if p.Wait != nil {
+			wait.add(p.Wait.Median, "project", p.Project, "of", "median")
+			wait.add(p.Wait.P95, "project", p.Project, "of", "p95")
+			wait.add(p.Wait.Max, "project", p.Project, "of", "max")
+		}
+	}
+	victims := e.gauge("allotment_victims_day", "Jobs that lost their slots in the last 24 hours, by their user and by the project that got the slots.")
+	slots := e.gauge("allotment_victim_slots_day", "Slots of these jobs.")
+	lost := e.gauge("allotment_lost_slot_seconds_day", "Work that these jobs lost.")
+	for _, l := range d.Losses {
+		account := []string{"project", l.Project, "user", l.User, "to", l.To}
+		victims.add(float64(l.Requeued), append(account, "mode", "requeue")...)
+		victims.add(float64(l.Suspended), append(account, "mode", "suspend")...)
+		slots.add(float64(l.Slots), account...)
+		lost.add(l.Lost*3600, account...)
 	}
 }
 

@@ -213,9 +213,13 @@ func (d *Desk) Waits(ctx context.Context, p Period, by []By) (*Waits, error) {
 	if err != nil {
 		return nil, err
 	}
-	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Own: d.PBA.Policy().Thresholds, Cycle: time.Duration(d.PBA.Every)}
-	rows, promise := report.Waits(jobs, reclaims, rates, p.Project, by, d.zone())
+	rows, promise := report.Waits(jobs, reclaims, d.rates(), p.Project, by, d.zone())
 	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
+}
+
+// rates returns what waits are measured against.
+func (d *Desk) rates() report.Rates {
+	return report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Own: d.PBA.Policy().Thresholds, Cycle: time.Duration(d.PBA.Every)}
 }
 
 // Victims reports which users lost slots to which projects, how reclaims ended, and which jobs

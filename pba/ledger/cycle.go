@@ -16,6 +16,8 @@ type Cycle struct {
 	Who      string // the identity that the system gave
 	Mode     Mode
 	Started  time.Time
+	Read     time.Time // when the queue's answer was there; zero: not known
+	Planned  time.Time // when the plan was made; zero: not known
 	Snapshot time.Time // by the queue's clock
 	Ended    []Ended   // jobs that have ended since the last cycle
 	Note     string
@@ -82,9 +84,9 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		if err := storeEnded(ctx, tx, c.Ended); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, `INSERT INTO cycle (who, mode, started, snapshot, finished, actions, skipped, note)
-			VALUES (?, ?, ?, ?, 0, ?, ?, ?)`,
-			c.Who, string(c.Mode), unixtime.Of(c.Started), unixtime.Of(c.Snapshot), len(p.Actions), len(p.Skipped), c.Note)
+		res, err := tx.ExecContext(ctx, `INSERT INTO cycle (who, mode, started, was_read, planned, snapshot, finished, actions, skipped, note)
+			VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?)`,
+			c.Who, string(c.Mode), unixtime.Of(c.Started), unixtime.Of(c.Read), unixtime.Of(c.Planned), unixtime.Of(c.Snapshot), len(p.Actions), len(p.Skipped), c.Note)
 		if err != nil {
 			return err
 		}

@@ -110,8 +110,8 @@ func (l *Ledger) SetGroups(ctx context.Context, groups map[string]Groups) error 
 
 // LastCycle is the newest cycle's record; ok is false if there was none.
 func (l *Ledger) LastCycle(ctx context.Context) (c CycleRecord, ok bool, err error) {
-	err = l.db.QueryRowContext(ctx, `SELECT id, who, mode, started, snapshot, finished, actions, skipped, note FROM cycle ORDER BY id DESC LIMIT 1`).
-		Scan(&c.ID, &c.Who, &c.Mode, when(&c.Started), when(&c.Snapshot), when(&c.Finished), &c.Actions, &c.Skipped, &c.Note)
+	err = l.db.QueryRowContext(ctx, `SELECT id, who, mode, started, was_read, planned, snapshot, finished, actions, skipped, note FROM cycle ORDER BY id DESC LIMIT 1`).
+		Scan(&c.ID, &c.Who, &c.Mode, when(&c.Started), when(&c.Read), when(&c.Planned), when(&c.Snapshot), when(&c.Finished), &c.Actions, &c.Skipped, &c.Note)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, false, nil
 	}
@@ -124,6 +124,8 @@ type CycleRecord struct {
 	Who      string    `json:"who"`
 	Mode     Mode      `json:"mode"`
 	Started  time.Time `json:"started"`
+	Read     time.Time `json:"read,omitzero"`    // when the queue's answer was there; zero: not known
+	Planned  time.Time `json:"planned,omitzero"` // when the plan was made; zero: not known
 	Snapshot time.Time `json:"snapshot"`
 	Finished time.Time `json:"finished,omitzero"` // zero: it never came to its end
 	Actions  int       `json:"actions"`
