@@ -52,6 +52,7 @@ const (
 	lawSaves
 	lawLeast
 	lawProtected
+	lawTooWide
 	crash // in no document: nothing panics
 	laws
 )
@@ -90,6 +91,9 @@ const (
 	metFinished
 	compared
 	protectedOnes
+	metTooWide
+	metWideForADay
+	metWideNoMore
 	shares
 )
 
@@ -106,6 +110,7 @@ func (s share) String() string {
 		"kept slots free", "preempted a job for a slot that is kept free", "had a standby job end for a job",
 		"had a victim save itself", "had a victim fail to save itself", "had a victim that only had to end",
 		"preempted the best of several sets", "preempted while a job had lost too much already",
+		"held a job as too wide", "released one a day after the last job of a pool", "released one for another reason",
 	}[s]
 }
 
@@ -142,6 +147,7 @@ type drive struct {
 	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle
 	queue     []backends.Job          // pending jobs in the queue's order after the last cycle
 	asked     map[runOf]bool          // to save themselves
+	wide      wideBooks               // what makes jobs too wide
 	story     *strings.Builder        // nil: none is written
 }
 
@@ -315,6 +321,8 @@ func (d *drive) once(c int) *plan.Plan {
 	case d.Standby != nil:
 		g.lawSame()
 		d.judgeStandby(&r.State, &r.Rules.Policy, &r.Plan)
+	case d.Wide:
+		g.lawSame()
 	default:
 		g.plan(c)
 		d.lawUseless(&r.State, &r.Plan)
@@ -332,15 +340,20 @@ func (d *drive) once(c int) *plan.Plan {
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}
-	if !d.special() {
-		d.judgeQueue(&r.Plan)
-		d.lawSaves(&r)
+	if !d.special() || d.Wide {
+		d.countLost(&r)
+		after := d.snapshot()
+		d.lawTooWide(&r, after)
+		if !d.Wide {
+			d.judgeQueue(&r.Plan, after)
+			d.lawSaves(&r, after)
+		}
 	}
 	return &r.Plan
 }
 
 // special reports whether a farm has laws of its own.
-func (f *farm) special() bool { return f.Heavy || f.Fixed || f.Standby != nil }
+func (f *farm) special() bool { return f.Heavy || f.Fixed || f.Standby != nil || f.Wide }
 
 // write puts a cycle into the story: the queue as it was, and what was done.
 func (d *drive) write(r *pba.Result) {
@@ -433,8 +446,11 @@ func (d *drive) finish() {
 			d.advance(at)
 			continue
 		}
-		if now := d.world.Now(); n < steady || d.special() || at.Sub(now) < cycle { // holds of jobs that wait are renewed
+		switch now := d.world.Now(); {
+		case n < steady || d.special() && !d.idle() || at.Sub(now) < cycle: // holds of jobs that wait are renewed
 			at = now.Add(cycle)
+		case d.Wide:
+			at = d.renewWide(at)
 		}
 		d.advance(at)
 		d.once(last)

@@ -35,6 +35,8 @@ type farm struct {
 	Forms                bool  // see judgeForms
 	Standby              []int // by project: slots on standby, but in the last cycle; nil: none
 	Fixed                bool  // jobs that can't be preempted are held
+	Wide                 bool  // see wideFarms
+	RunsWide             int   // the cycle from which the site lets jobs run that are too wide; 0: none
 	Heavy                bool  // its queue does not manage memory; dummy jobs do
 	Gather, MaxGathering int   // gather_timeout; % of the farm
 }
@@ -92,7 +94,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 func (f farm) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hosts %+v\nsets %v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Sets, f.Members, f.Pools, f.Shrinks)
-	fmt.Fprintf(&b, "outages %+v, forms %v\n", f.Outages, f.Forms)
+	fmt.Fprintf(&b, "outages %+v, forms %v, wide %v, runs wide from %d\n", f.Outages, f.Forms, f.Wide, f.RunsWide)
 	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v, considers %d\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies, f.Considers)
 	fmt.Fprintf(&b, "threshold %d own %v min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
 		f.Threshold, f.Own, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
@@ -352,7 +354,7 @@ func (f *farm) policy(at int) plan.Policy {
 	p := plan.Policy{
 		Cycle: cycle, PendingThreshold: seconds(f.Threshold), MinRuntime: seconds(f.MinRuntime),
 		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace), CheckpointMax: seconds(mostToSave),
-		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, MaxLost: 10 * time.Second, HoldTooWide: true, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
+		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, MaxLost: 10 * time.Second, HoldTooWide: f.RunsWide == 0 || at < f.RunsWide, UnpreemptableShare: 0.1, HoldFixed: f.Fixed,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
 		VictimOrder: []plan.Criterion{plan.ByOverSubscribed, plan.ByLost, plan.ByStart},
 		LowQueue:    "low",

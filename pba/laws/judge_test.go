@@ -556,8 +556,7 @@ func differing(a, b []byte) []byte {
 
 // judgeQueue checks the queue after the plan was carried out (lawOrder): every
 // pending job has the level of its class, and a value that R10 allows.
-func (d *drive) judgeQueue(p *plan.Plan) {
-	farm := d.snapshot()
+func (d *drive) judgeQueue(p *plan.Plan, farm *backends.Snapshot) {
 	d.pinnedTooLong(farm)
 	beneficiary := map[backends.ID]bool{}
 	for i := range p.Memory.Reclaims {

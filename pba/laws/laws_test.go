@@ -138,6 +138,7 @@ var (
 	allFarms   = sync.OnceValue(func() *result { return runAll(farms, 1) })
 	allHeavy   = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
 	allStandby = sync.OnceValue(func() *result { return runAll(standbyFarms, 4) })
+	allWide    = sync.OnceValue(func() *result { return runAll(wideFarms, 4) })
 	allFixed   = sync.OnceValue(func() *result { return runAll(fixedFarms, 4) })
 )
 

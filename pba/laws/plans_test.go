@@ -50,7 +50,7 @@ func example(draw func() *rapid.Generator[farm], seed int) farm { return draw().
 func newDrive(f farm) *drive {
 	u := newUsage(f.hosts())
 	u.apart = f.Heavy
-	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, raised: map[backends.ID]bool{}, pinned: map[backends.ID]pinning{}, pools: map[int64]int64{}, odd: map[backends.ID]bool{}, condemned: map[int64]bool{}, claims: map[string]time.Time{}, asked: map[runOf]bool{}}
+	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, raised: map[backends.ID]bool{}, pinned: map[backends.ID]pinning{}, pools: map[int64]int64{}, odd: map[backends.ID]bool{}, condemned: map[int64]bool{}, claims: map[string]time.Time{}, asked: map[runOf]bool{}, wide: wideBooks{lost: map[backends.ID]float64{}, stakes: map[stakeOf]stakeOfVictim{}}}
 	of := simulate.Config{Hosts: f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended}
 	of.Manager.AgeingInterval, of.Manager.AgeingCap, of.Manager.ReserveAfter, of.Manager.SlotsOnly = cycle, 69, 10*time.Minute, f.Heavy
 	d.world = simulate.New(of)

@@ -49,7 +49,7 @@ type runOf struct {
 // lawSaves: a job that saves itself on demand is asked to, once in a run, and each other one
 // is not; what is remembered of it as lost is what it did not save; and those that lost nothing
 // go before other victims.
-func (d *drive) lawSaves(r *pba.Result) {
+func (d *drive) lawSaves(r *pba.Result, after *backends.Snapshot) {
 	jobs := map[backends.ID]*backends.Job{}
 	for i := range r.State.Farm.Jobs {
 		jobs[r.State.Farm.Jobs[i].ID] = &r.State.Farm.Jobs[i]
@@ -83,12 +83,11 @@ func (d *drive) lawSaves(r *pba.Result) {
 			d.breach(lawSaves, "job %v lost nothing to a reclaim of this hour, and %v slot-seconds are added to what it lost", id, m.Lost-was)
 		}
 	}
-	d.judgeWhoComesBack(&r.Plan)
+	d.judgeWhoComesBack(&r.Plan, after)
 }
 
 // judgeWhoComesBack looks at the queue after a plan.
-func (d *drive) judgeWhoComesBack(p *plan.Plan) {
-	farm := d.snapshot()
+func (d *drive) judgeWhoComesBack(p *plan.Plan, farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		m, known := p.Memory.Jobs[j.ID]

@@ -59,11 +59,11 @@ func (f *farm) readHold(j *job, tag backends.Tag, named bool) {
 	}
 }
 
-// heldAsVictim reports whether a reclaim holds a job.
+// heldAsVictim reports whether a reclaim holds a job: one that named it and came to nothing does not.
 func (f *farm) heldAsVictim(id backends.ID) bool {
-	for i := range f.state.Memory.Reclaims {
-		for _, v := range f.state.Memory.Reclaims[i].Victims {
-			if v.ID == id && !v.Released {
+	for i := range f.plan.Memory.Reclaims {
+		for _, v := range f.plan.Memory.Reclaims[i].Victims {
+			if v.ID == id && !v.Released && (v.Fate == Intended || v.Fate == Taken) {
 				return true
 			}
 		}

@@ -63,7 +63,12 @@ func TestJobsThatAreTooWideWait(t *testing.T) { // R35
 		"held, and a day without":                {noJobs(day), "release 2"},
 		"held, and the guarantee was lowered":    {func(s *scene, j *backends.Job) { heldNow(s)(j); s.policy.Allocations[0].Guarantee = 28 }, "release 2"},
 		"held, and now on_too_wide: run":         {func(s *scene, j *backends.Job) { heldNow(s)(j); s.policy.HoldTooWide = false }, "release 2"},
-		"held, and by its owner, too":            {func(s *scene, j *backends.Job) { heldNow(s)(j); j.State = backends.Held }, ""},
+		"held, let run, chosen for a reclaim that came to nothing": {func(s *scene, j *backends.Job) {
+			heldNow(s)(j)
+			s.policy.HoldTooWide = false
+			s.state.Memory.Reclaims = []Reclaim{{ID: 1, Phase: Cancelled, Planned: s.now.Add(-10 * time.Minute), Victims: []Victim{{ID: j.ID, User: "bob", Slots: 100, Fate: Spared}}}}
+		}, "release 2"},
+		"held, and by its owner, too": {func(s *scene, j *backends.Job) { heldNow(s)(j); j.State = backends.Held }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, id := newWideScene(t)
