@@ -53,6 +53,7 @@ const (
 	lawLeast
 	lawProtected
 	lawTooWide
+	lawResume
 	crash // in no document: nothing panics
 	laws
 )
@@ -94,6 +95,7 @@ const (
 	metTooWide
 	metWideForADay
 	metWideNoMore
+	metResume
 	shares
 )
 
@@ -111,6 +113,7 @@ func (s share) String() string {
 		"had a victim save itself", "had a victim fail to save itself", "had a victim that only had to end",
 		"preempted the best of several sets", "preempted while a job had lost too much already",
 		"held a job as too wide", "released one a day after the last job of a pool", "released one for another reason",
+		"preempted for a job that waits to be resumed",
 	}[s]
 }
 

@@ -51,6 +51,9 @@ func (g *judge) plan(n int) {
 	g.lawOdd()
 	g.lawKey()
 	g.meetOutages()
+	if !g.hypothetical {
+		g.lawResume()
+	}
 	if len(g.acts) == 0 {
 		return
 	}

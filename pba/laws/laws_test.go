@@ -139,6 +139,7 @@ var (
 	allHeavy   = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
 	allStandby = sync.OnceValue(func() *result { return runAll(standbyFarms, 4) })
 	allWide    = sync.OnceValue(func() *result { return runAll(wideFarms, 4) })
+	allResume  = sync.OnceValue(func() *result { return runAll(resumeFarms, 4) })
 	allFixed   = sync.OnceValue(func() *result { return runAll(fixedFarms, 4) })
 )
 
