@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-const importHelp = "The file is what `pba alloc export` writes, in YAML or CSV. It is the whole plan of its projects in its weeks: what\n" +
-	"they have there and is not in it is removed. In a table those are the projects that its rows name, and the weeks that\n" +
+const importHelp = "The file is what `pba alloc export` writes, in YAML, CSV or XLSX. It is the whole plan of its projects in its\n" +
+	"weeks: what they have there and is not in it is removed. In a table those are the projects that its rows name, and the weeks that\n" +
 	"its columns name; an empty cell is no allocation, and what stands in (parentheses) is ignored. The table also names\n" +
 	"the plan's revision: a cell that another user changed since the export, and the file did not, keeps what it has; where\n" +
 	"both did, the import is refused without --force. All faults are listed by cell, and nothing is changed."

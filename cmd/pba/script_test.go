@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/xuri/excelize/v2"
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/test/programs"
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 //	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
 //	scrape                               reads from a pba metrics --listen
+//	edit FILE CELL=VALUE...              writes cells of a workbook, or ranges such as G6:R125=1
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t)
@@ -66,7 +68,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "until": until, "sql": changeLedger, "lockledger": lockLedger, "unlockledger": unlockLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": makeReachable,
-			"metrics": checkMetrics, "scrape": scrape,
+			"metrics": checkMetrics, "scrape": scrape, "edit": editWorkbook,
 		},
 	})
 }
@@ -279,4 +281,37 @@ func scrape(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
 	ts.Check(cmd.Wait())
+}
+
+// editWorkbook does to a workbook what a manager does in a spreadsheet program.
+func editWorkbook(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: edit FILE CELL=VALUE...")
+	}
+	f, err := excelize.OpenFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer f.Close()
+	for _, arg := range args[1:] {
+		cells, value, _ := strings.Cut(arg, "=")
+		first, last, is := strings.Cut(cells, ":")
+		if !is {
+			last = first
+		}
+		left, top, err := excelize.CellNameToCoordinates(first)
+		ts.Check(err)
+		right, bottom, err := excelize.CellNameToCoordinates(last)
+		ts.Check(err)
+		for row := top; row <= bottom; row++ {
+			for column := left; column <= right; column++ {
+				cell, err := excelize.CoordinatesToCellName(column, row)
+				ts.Check(err)
+				if n, err := strconv.Atoi(value); err == nil {
+					ts.Check(f.SetCellInt("Plan", cell, int64(n)))
+				} else {
+					ts.Check(f.SetCellStr("Plan", cell, value))
+				}
+			}
+		}
+	}
+	ts.Check(f.Save())
 }

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -93,13 +94,13 @@ func (f *faults) of(file, tab string) error {
 	if len(f.all) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(f.all, func(a, b Fault) int {
-		if a.row != b.row {
-			return a.row - b.row
-		}
-		return a.column - b.column
-	})
+	sortFaults(f.all)
 	return &FileFaults{File: file, Sheet: tab, Faults: f.all, More: f.more}
+}
+
+// sortFaults sorts by row and column.
+func sortFaults(all []Fault) {
+	slices.SortStableFunc(all, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.row, b.row), cmp.Compare(a.column, b.column)) })
 }
 
 // cellName is the name of a column, counted from 0, in a spreadsheet: A, Z, AA.

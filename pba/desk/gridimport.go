@@ -76,7 +76,7 @@ func merge(all []Difference, edits []ledger.Edited, who string) (changes []Diffe
 	for _, d := range all {
 		e, edited := first[cell{d.Pool.String(), d.Week.String()}]
 		switch {
-		case !edited:
+		case !edited, d.Was.String() == e.Before: // or it was changed back
 			changes = append(changes, d)
 		case d.Terms.String() == e.Before:
 			kept = append(kept, d)
@@ -174,34 +174,32 @@ func (d *Desk) unknownProjects(ctx context.Context, s *SheetPlan) error {
 	return found.of(s.sheet.file, s.sheet.tab)
 }
 
-// importSheet compares a table with the plan, and checks all that it would change.
+// importSheet compares a table with the plan, and checks all that it would change. What is
+// wrong with the file itself, and with what can be read of it, comes as one error.
 func (d *Desk) importSheet(ctx context.Context, i *Import, kind FileKind, content []byte) (*Import, error) {
 	s, err := readSheet(i.name, kind, content)
-	if err != nil {
+	if s == nil {
 		return nil, err
 	}
+	err = joinFaults(err, d.unknownProjects(ctx, s))
 	i.sheet = s
-	unknown := d.unknownProjects(ctx, s)
-	var other *FileFaults
-	if unknown != nil && !errors.As(unknown, &other) {
-		return nil, unknown
-	}
-	if i.Differences, i.Kept, err = d.sheetDifferences(ctx, s, i.force); err != nil {
-		return nil, err
-	}
-	if len(i.Differences) == 0 {
-		return i, unknown
+	var other error
+	if i.Differences, i.Kept, other = d.sheetDifferences(ctx, s, i.force || err != nil); other != nil {
+		return nil, joinFaults(err, other)
 	}
 	for _, x := range i.Differences {
 		i.changes = append(i.changes, x.Change)
 	}
-	if i.planner, err = d.planner(ctx, i.changes); err != nil {
-		return nil, err
+	if len(i.changes) == 0 {
+		return i, err
 	}
-	return i, joinFaults(unknown, i.planner.checkSheet(ctx, s, i.changes))
+	if i.planner, other = d.planner(ctx, i.changes); other != nil {
+		return nil, joinFaults(err, other)
+	}
+	return i, joinFaults(err, i.planner.checkSheet(ctx, s, i.changes))
 }
 
-// joinFaults puts the faults of one file together, each once.
+// joinFaults puts the faults of one file together, each once. Another error counts alone.
 func joinFaults(first, second error) error {
 	var a, b *FileFaults
 	switch {
@@ -219,5 +217,6 @@ func joinFaults(first, second error) error {
 		}
 	}
 	a.More += b.More
+	sortFaults(a.Faults)
 	return a
 }

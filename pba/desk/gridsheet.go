@@ -83,19 +83,20 @@ type SheetPlan struct {
 	first   map[string]int        // the first row of each project
 }
 
-// plan reads a table. Its error is a *FileFaults.
+// plan reads a table. Its error is a *FileFaults; the plan is nil where the head can't be
+// read, and else has what can.
 func (s *sheet) plan() (*SheetPlan, error) {
 	p := &SheetPlan{sheet: s, columns: map[string]int{}, weeks: map[calendar.Week]int{}, rows: map[ledger.Change]int{}, first: map[string]int{}}
 	if len(s.rows) == 0 {
 		s.faults.add(0, 0, "there is no table in it: `pba alloc export` shows how a plan is written")
-	} else if p.head(s.rows[0]) {
-		p.body(s.rows[1:])
+		return nil, s.faults.of(s.file, s.tab)
 	}
-	if err := s.faults.of(s.file, s.tab); err != nil {
-		return nil, err
+	if !p.head(s.rows[0]) {
+		return nil, s.faults.of(s.file, s.tab)
 	}
+	p.body(s.rows[1:])
 	p.From, p.To = slices.MinFunc(p.Weeks, calendar.Week.Compare), slices.MaxFunc(p.Weeks, calendar.Week.Compare)
-	return p, nil
+	return p, s.faults.of(s.file, s.tab)
 }
 
 // head reads the row with the names of the columns. It reports whether the rows below can
@@ -324,25 +325,20 @@ func (p *SheetPlan) place(c ledger.Change, part changePart) (row, column int) {
 }
 
 // sheetKinds are the formats of tables.
-var sheetKinds = []FileKind{CSVFile}
+var sheetKinds = []FileKind{CSVFile, XLSXFile}
 
-var errNoSheet = errors.New("no table")
+var errNoSheet = errors.New("no sheet")
 
 // readSheet reads a table of a kind, which is csv or xlsx.
 func readSheet(name string, kind FileKind, content []byte) (*SheetPlan, error) {
 	if len(content) > maxSheetFile {
 		return nil, fmt.Errorf("%s: it is larger than %d MB", name, maxSheetFile>>20)
 	}
-	var (
-		s   *sheet
-		err error
-	)
-	switch kind {
-	case CSVFile:
-		s, err = parseCSV(content)
-	default:
-		err = errNoSheet
+	parse := parseCSV
+	if kind == XLSXFile {
+		parse = parseXLSX
 	}
+	s, err := parse(content)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -355,5 +351,5 @@ func (g *Grid) Write(kind FileKind, out io.Writer) error {
 	if kind == CSVFile {
 		return g.WriteCSV(out)
 	}
-	return fmt.Errorf("plans are not written as %s", kind)
+	return g.WriteXLSX(out)
 }
