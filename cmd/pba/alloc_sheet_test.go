@@ -64,7 +64,7 @@ func TestManagersImportTables(t *testing.T) {
 		}
 		set(name, 5)
 	}
-	g, err := d.ExportGrid(t.Context(), nil, "", 1)
+	g, err := d.ExportGrid(t.Context(), nil, desk.When{Weeks: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}

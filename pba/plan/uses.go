@@ -28,7 +28,7 @@ func (b *books) uses() []Use {
 		case !j.managed || j.lightFor != (backends.ID{}):
 			continue
 		default:
-			if u.Project = j.account().project; u.Project == "" {
+			if u.Project = j.of.project; u.Project == "" {
 				u.Step = ""
 			}
 		}
