@@ -183,8 +183,8 @@ func (d *Desk) pastWeek(name string) (calendar.Period, error) {
 	w := calendar.AddWeeks(d.thisWeek(), -1)
 	if name != "last" {
 		var err error
-		if w, err = d.week(name); err != nil {
-			return calendar.Period{}, err
+		if w, err = calendar.ParseWeek(name); err != nil {
+			return calendar.Period{}, invalidf("--week: %w", err)
 		}
 	}
 	if w.Compare(d.thisWeek()) > 0 {
