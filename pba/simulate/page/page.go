@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/allotment-hpc/allotment/internal/chart"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
@@ -44,8 +45,8 @@ type runView struct {
 	Left   []leftOut
 	Bad    []string
 	Tables []table
-	Time   []figure // over time
-	Waits  []figure
+	Time   []chart.Figure // over time
+	Waits  []chart.Figure
 	More   int // projects that have no chart
 }
 
@@ -110,7 +111,7 @@ func runOf(id string, run Run) (runView, error) {
 }
 
 func leftOutOf(policies string, l *simulate.LeftOut) leftOut {
-	o := leftOut{Policies: policies, Why: l.Why, Jobs: count(l.Jobs), JobShare: percent(l.JobShare), SlotHours: slotHours(l.SlotSeconds), WorkShare: percent(l.WorkShare)}
+	o := leftOut{Policies: policies, Why: l.Why, Jobs: chart.Count(l.Jobs), JobShare: percent(l.JobShare), SlotHours: slotHours(l.SlotSeconds), WorkShare: percent(l.WorkShare)}
 	if l.Unknown {
 		o.SlotHours, o.WorkShare = "not known", "not known"
 	}
@@ -122,8 +123,8 @@ func head(r *simulate.Result) []fact {
 	s := &r.Settings
 	facts := []fact{
 		{"Trace", sourceText(&r.Trace)},
-		{"Jobs", fmt.Sprintf("%s simulated, %s of them within the guarantee; %s left out for all policies", count(r.Trace.Jobs), count(r.Within), count(leftOutJobs(r)))},
-		{"Farm", fmt.Sprintf("%s slots on %s", count(r.Farm.Slots), plural(r.Farm.Hosts, "host"))},
+		{"Jobs", fmt.Sprintf("%s simulated, %s of them within the guarantee; %s left out for all policies", chart.Count(r.Trace.Jobs), chart.Count(r.Within), chart.Count(leftOutJobs(r)))},
+		{"Farm", fmt.Sprintf("%s slots on %s", chart.Count(r.Farm.Slots), plural(r.Farm.Hosts, "host"))},
 	}
 	var guarantees, fences []string
 	for _, g := range r.Guarantees {
@@ -140,8 +141,8 @@ func head(r *simulate.Result) []fact {
 	}
 	facts = append(facts,
 		fact{"Window", fmt.Sprintf("%s to %s UTC (%s), from the first submission to the last; the same for all policies", stamp(r.Window.From), stamp(r.Window.To), human(r.Window.Seconds))},
-		fact{"Arrivals", fmt.Sprintf("× %s", number(s.ScaleArrivals))},
-		fact{"Engine", fmt.Sprintf("a cycle every %s, pending_threshold %s, min_runtime %s, headroom %s", human(s.Cycle), human(s.PendingThreshold), human(s.MinRuntime), number(s.Headroom))},
+		fact{"Arrivals", fmt.Sprintf("× %s", chart.Number(s.ScaleArrivals))},
+		fact{"Engine", fmt.Sprintf("a cycle every %s, pending_threshold %s, min_runtime %s, headroom %s", human(s.Cycle), human(s.PendingThreshold), human(s.MinRuntime), chart.Number(s.Headroom))},
 		fact{"Promise", fmt.Sprintf("%s: the threshold, two cycles and the time in which slots are freed", human(s.Promise))},
 		fact{"Drawn", fmt.Sprintf("with seed %d: which jobs are suspended instead of requeued (%s of them), and how long a killed job takes to end (at most %s)", s.Seed, percent(s.Suspend), human(s.KillSeconds))},
 	)
@@ -159,7 +160,7 @@ func leftOutJobs(r *simulate.Result) int {
 func sourceText(t *simulate.Source) string {
 	text := fmt.Sprintf("%s (%s)", printable.Text(t.Name), printable.Text(t.Format))
 	if t.Repeated > 1 {
-		text += fmt.Sprintf(", %s times end to end", count(t.Repeated))
+		text += fmt.Sprintf(", %s times end to end", chart.Count(t.Repeated))
 	}
 	if t.OneSlot {
 		text += ", each job of n slots turned into n jobs of one"

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/allotment-hpc/allotment/internal/chart"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -215,50 +215,17 @@ func TestCumulative(t *testing.T) {
 	check(nil, 0)
 }
 
-// Whatever the window's length, an axis has at least one label and not too many.
-func TestTimeTicks(t *testing.T) {
-	from := float64(time.Date(2026, 11, 21, 4, 5, 6, 0, time.UTC).Unix())
-	for _, length := range []time.Duration{5 * time.Second, time.Minute, time.Hour, 26 * time.Hour, 5 * 24 * time.Hour, 46 * 24 * time.Hour, 400 * 24 * time.Hour, 20 * 365 * 24 * time.Hour} {
-		ticks := timeTicks(from, from+length.Seconds(), 10)
-		if len(ticks) < 1 || len(ticks) > 21 {
-			t.Errorf("%v: %d ticks", length, len(ticks))
-		}
-		for _, tick := range ticks {
-			if tick.Value < from || tick.Value > from+length.Seconds() || tick.Label == "" {
-				t.Errorf("%v: a tick at %v, %q", length, tick.Value-from, tick.Label)
-			}
-		}
-	}
-	if got := timeTicks(from, from+3*86400, 4)[0].Label; got != "22 Nov" {
-		t.Errorf("the first midnight is called %q", got)
-	}
-}
-
-// Axes have some labels, and few enough not to overlap.
-func TestTickCount(t *testing.T) {
-	for _, high := range []float64{1, 1.05, 7, 33.6, 113, 999, 4032, 123456} {
-		if n := len(evenTicks(0, high)); n < 2 || n > 6 {
-			t.Errorf("up to %v: %d ticks", high, n)
-		}
-		for _, low := range []float64{0, high * 0.9} {
-			if n := len(evenTicks(low, high)); n < 1 || n > 6 {
-				t.Errorf("%v to %v: %d ticks", low, high, n)
-			}
-		}
-	}
-}
-
 func TestNumbers(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
-		{count(0), "0"},
-		{count(999), "999"},
-		{count(1000), "1\u202f000"},
-		{count(-1234567), "−1\u202f234\u202f567"},
+		{chart.Count(0), "0"},
+		{chart.Count(999), "999"},
+		{chart.Count(1000), "1\u202f000"},
+		{chart.Count(-1234567), "−1\u202f234\u202f567"},
 		{plural(1, "slot"), "1 slot"},
 		{plural(2, "slot"), "2 slots"},
-		{number(1.5), "1.5"},
-		{number(100), "100"},
-		{number(1234.6), "1\u202f235"},
+		{chart.Number(1.5), "1.5"},
+		{chart.Number(100), "100"},
+		{chart.Number(1234.6), "1\u202f235"},
 		{percent(0.6555), "65.5 %"},
 		{seconds(59.96), "60"},
 		{seconds(74.46), "74.5"},

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/allotment-hpc/allotment/internal/chart"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
@@ -19,7 +20,7 @@ import (
 type sweepView struct {
 	Setting string
 	Default string
-	Chart   figure
+	Chart   chart.Figure
 	Points  []sweepRow
 }
 
@@ -55,7 +56,7 @@ func sweepsOf(sweeps []simulate.Sweep) ([]sweepView, error) {
 		if len(s.Points) == 0 {
 			continue
 		}
-		v := sweepView{Setting: s.Setting, Default: number(s.Default)}
+		v := sweepView{Setting: s.Setting, Default: chart.Number(s.Default)}
 		for k := range s.Points {
 			v.Points = append(v.Points, rowOf(s, &s.Points[k]))
 		}
@@ -63,8 +64,8 @@ func sweepsOf(sweeps []simulate.Sweep) ([]sweepView, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Chart = figure{Caption: "What " + printable.Text(s.Setting) + " does", How: sweepHow}
-		if v.Chart.Narrow, err = d.svg(); err != nil {
+		v.Chart = chart.Figure{Caption: "What " + printable.Text(s.Setting) + " does", How: sweepHow}
+		if v.Chart.Narrow, err = d.SVG(); err != nil {
 			return nil, err
 		}
 		all = append(all, v)
@@ -75,8 +76,8 @@ func sweepsOf(sweeps []simulate.Sweep) ([]sweepView, error) {
 func rowOf(s *simulate.Sweep, p *simulate.SweepPoint) sweepRow {
 	o := &p.Outcome
 	return sweepRow{
-		Value: number(p.Value), P95: seconds(o.Within.Clock.P95), Max: seconds(o.Within.Clock.Max), Useful: percent(o.Useful), Lost: fmt.Sprintf("%.2f %%", 100*o.LostShare),
-		Preempted: count(o.Preemptions), Ratio: ratio(o).Text, Default: p.Value == s.Default,
+		Value: chart.Number(p.Value), P95: seconds(o.Within.Clock.P95), Max: seconds(o.Within.Clock.Max), Useful: percent(o.Useful), Lost: fmt.Sprintf("%.2f %%", 100*o.LostShare),
+		Preempted: chart.Count(o.Preemptions), Ratio: ratio(o).Text, Default: p.Value == s.Default,
 	}
 }
 
@@ -89,7 +90,7 @@ func WriteSweeps(w io.Writer, sweeps []simulate.Sweep) error {
 	if err != nil {
 		return fmt.Errorf("draw the sweeps: %w", err)
 	}
-	svg, err := d.svg()
+	svg, err := d.SVG()
 	if err != nil {
 		return fmt.Errorf("draw the sweeps: %w", err)
 	}
@@ -99,16 +100,16 @@ func WriteSweeps(w io.Writer, sweeps []simulate.Sweep) error {
 
 // sweepDrawing has a column for each of the sweeps [from, to), on scales that suit
 // all of them.
-func sweepDrawing(id string, sweeps []simulate.Sweep, from, to int) (*drawing, error) {
-	d := &drawing{id: id, title: "The engine’s settings, each varied alone", text: sweepHow, width: narrow * float64(to-from), rowHeight: 125}
+func sweepDrawing(id string, sweeps []simulate.Sweep, from, to int) (*chart.Drawing, error) {
+	d := &chart.Drawing{ID: id, Title: "The engine’s settings, each varied alone", Text: sweepHow, Width: chart.Narrow * float64(to-from), RowHeight: 125}
 	measures := sweepRows()
 	for k, m := range measures {
 		low, high := span(sweeps, m)
 		var row []*plot.Plot
 		for i := from; i < to; i++ {
-			p := newPlot("", m.label)
+			p := chart.New("", m.label)
 			if k == 0 {
-				p.Title.Text = fmt.Sprintf("%s, %s (default %s)", printable.Text(sweeps[i].Setting), unitOf(sweeps[i].Setting), number(sweeps[i].Default))
+				p.Title.Text = fmt.Sprintf("%s, %s (default %s)", printable.Text(sweeps[i].Setting), unitOf(sweeps[i].Setting), chart.Number(sweeps[i].Default))
 			}
 			p.Y.Min, p.Y.Max = low, high
 			if err := addSweep(p, &sweeps[i], m, k == len(measures)-1); err != nil {
@@ -116,7 +117,7 @@ func sweepDrawing(id string, sweeps []simulate.Sweep, from, to int) (*drawing, e
 			}
 			row = append(row, p)
 		}
-		d.rows = append(d.rows, row)
+		d.Rows = append(d.Rows, row)
 	}
 	return d, nil
 }
@@ -174,7 +175,7 @@ func addSweep(p *plot.Plot, s *simulate.Sweep, m sweepMeasure, labels bool) erro
 	pad := max((high-low)*0.04, 1e-3)
 	p.X.Min, p.X.Max = low-pad, high+pad
 	p.X.Tick.Marker = sweepTicks(s, labels)
-	p.Y.Tick.Marker = plot.TickerFunc(evenTicks)
+	p.Y.Tick.Marker = plot.TickerFunc(chart.EvenTicks)
 	return nil
 }
 
@@ -186,7 +187,7 @@ func sweepTicks(s *simulate.Sweep, labels bool) plot.ConstantTicks {
 	for i := range s.Points {
 		t := plot.Tick{Value: s.Points[i].Value}
 		if labels && t.Value-last >= reach/9 {
-			t.Label = number(t.Value)
+			t.Label = chart.Number(t.Value)
 			last = t.Value
 		}
 		ticks = append(ticks, t)

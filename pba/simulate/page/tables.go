@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/allotment-hpc/allotment/internal/chart"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
@@ -63,9 +64,9 @@ func secondsCell(s float64) cell {
 	return cell{Text: seconds(s), Also: human(s)}
 }
 
-func numberCell(x float64) cell { return cell{Text: number(x)} }
+func numberCell(x float64) cell { return cell{Text: chart.Number(x)} }
 
-func countCell(n int) cell { return cell{Text: count(n)} }
+func countCell(n int) cell { return cell{Text: chart.Count(n)} }
 
 // anyPolicy reports whether of is true of any policy.
 func anyPolicy(r *simulate.Result, of func(*simulate.Outcome) bool) bool {
@@ -193,7 +194,7 @@ func preemptionTable(r *simulate.Result) table {
 
 func ratio(o *simulate.Outcome) cell {
 	if o.Requested == 0 {
-		return cell{Text: none}
+		return cell{Text: chart.None}
 	}
 	return cell{Text: fmt.Sprintf("%.2f", o.Ratio)}
 }

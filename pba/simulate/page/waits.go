@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/allotment-hpc/allotment/internal/chart"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -22,7 +23,7 @@ func sortBy(names []string, key func(string) int) {
 const atOnce = 0.3
 
 // waits draws the share of jobs that had started within a time.
-func waits(id string, r *simulate.Result) ([]figure, error) {
+func waits(id string, r *simulate.Result) ([]chart.Figure, error) {
 	const how = "Share of the jobs that had started within a time, on a logarithmic axis; exact at the marks."
 	kinds := []struct {
 		caption, how string
@@ -33,9 +34,9 @@ func waits(id string, r *simulate.Result) ([]figure, error) {
 		{"Jobs within the guarantee: wait by the guarantee’s clock", how + " From the first cycle that saw the job with room in its pool and eligible. Upright: the promise.", func(b simulate.WaitBin) int { return b.Clock }, true},
 		{"All other jobs: wait from submission", how + " From submission to the start of the run that came to its end.", func(b simulate.WaitBin) int { return b.Rest }, false},
 	}
-	var all []figure
+	var all []chart.Figure
 	for i, kind := range kinds {
-		p := newPlot("", "% of the jobs")
+		p := chart.New("", "% of the jobs")
 		legend, text, err := cumulate(p, r, kind.of)
 		if err != nil {
 			return nil, err
@@ -48,19 +49,19 @@ func waits(id string, r *simulate.Result) ([]figure, error) {
 				return nil, err
 			}
 		}
-		d := drawing{id: fmt.Sprintf("%s-waits%d", id, i+1), title: kind.caption, text: text, legend: legend, rows: [][]*plot.Plot{{p}}, width: narrow, rowHeight: 250, wrap: 2}
-		svg, err := d.svg()
+		d := chart.Drawing{ID: fmt.Sprintf("%s-waits%d", id, i+1), Title: kind.caption, Text: text, Legend: legend, Rows: [][]*plot.Plot{{p}}, Width: chart.Narrow, RowHeight: 250, Wrap: 2}
+		svg, err := d.SVG()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, figure{Caption: kind.caption, How: kind.how, Narrow: svg})
+		all = append(all, chart.Figure{Caption: kind.caption, How: kind.how, Narrow: svg})
 	}
 	return all, nil
 }
 
 // cumulate adds a line for each policy that has such jobs.
-func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) ([]entry, string, error) {
-	var legend []entry
+func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) ([]chart.Entry, string, error) {
+	var legend []chart.Entry
 	text := ""
 	longest := 10.0
 	var lines []*plotter.Line
@@ -79,7 +80,7 @@ func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) (
 		p.Add(line, marks)
 		lines = append(lines, line)
 		longest = max(longest, within)
-		legend = append(legend, entry{policyName(o.Policy), []plot.Thumbnailer{line, marks}})
+		legend = append(legend, chart.Entry{Name: policyName(o.Policy), Thumbs: []plot.Thumbnailer{line, marks}})
 		text += fmt.Sprintf("%s: %.1f %% started at once, %.1f %% within %s. ", policyName(o.Policy), points[0].Y, points[len(points)-1].Y, human(points[len(points)-1].X))
 	}
 	for _, line := range lines {
@@ -99,7 +100,7 @@ func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) (
 		{Value: 86400},
 		{Value: 604800, Label: "1 wk"},
 	}
-	percentAxis(p)
+	chart.PercentAxis(p)
 	p.X.Label.Text = "waited at most"
 	return legend, text, nil
 }
@@ -130,7 +131,7 @@ func cumulative(bins []simulate.WaitBin, of func(simulate.WaitBin) int) (plotter
 	return points, within
 }
 
-func promiseLine(p *plot.Plot, r *simulate.Result, legend []entry, text string) ([]entry, string, error) {
+func promiseLine(p *plot.Plot, r *simulate.Result, legend []chart.Entry, text string) ([]chart.Entry, string, error) {
 	promise := r.Settings.Promise
 	if promise <= 0 {
 		return legend, text, nil
@@ -142,5 +143,5 @@ func promiseLine(p *plot.Plot, r *simulate.Result, legend []entry, text string) 
 	line.LineStyle = draw.LineStyle{Color: color.Black, Width: 1, Dashes: []vg.Length{1, 2}}
 	p.Add(line)
 	p.X.Max = max(p.X.Max, promise*1.3)
-	return append(legend, entry{"the promise: " + human(promise), []plot.Thumbnailer{line}}), text + "The promise is " + human(promise) + ".", nil
+	return append(legend, chart.Entry{Name: "the promise: " + human(promise), Thumbs: []plot.Thumbnailer{line}}), text + "The promise is " + human(promise) + ".", nil
 }
