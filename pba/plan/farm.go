@@ -180,6 +180,7 @@ type farm struct {
 	guaranteed    map[string]int     // slots of pools by project
 	allGuaranteed int                // the sum of guaranteed
 	throughputs   map[int64]ThroughputMemory
+	undone        map[int64]int       // jobs of throughput pools that can't be done any more
 	standings     map[*pool]*standing // of those with slots on standby; see standby
 	taken         map[int64]int       // slots preempted for each pool within the last hour, this plan's included; see countTaken
 
@@ -199,7 +200,7 @@ type farm struct {
 func observe(c *cycle) *farm {
 	f := &farm{
 		cycle: c, occupancy: newOccupancy(c.state.Farm, c.policy.Hosts),
-		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
+		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{}, undone: map[int64]int{},
 		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{}, tallies: map[account]*tally{}, reasons: map[string]int{},
 	}
 	f.divide()

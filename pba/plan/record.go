@@ -88,7 +88,7 @@ func (b *books) status() {
 		b.addToFarm(j, f)
 	}
 	for _, p := range b.pools {
-		s := PoolStatus{Allocation: p.Allocation, Waiting: p.waiting, Below: p.room > 0 && p.Hosts == "", Early: max(0, b.earlyLeft(p))}
+		s := PoolStatus{Allocation: p.Allocation, Waiting: p.waiting, Below: p.room > 0 && p.Hosts == "", Early: max(0, b.earlyLeft(p)), Undone: b.undone[p.ID]}
 		for _, j := range p.members {
 			if j.State == backends.Running {
 				s.Charged += j.Slots

@@ -44,6 +44,7 @@ func (f *farm) throughput(a Allocation) int {
 	}
 	running, elapsed := f.chargedTo(a.ID)
 	need := needed(a, m, running, elapsed, f.now)
+	f.undone[a.ID] = undone(a, m, running, elapsed, f.now)
 	next := min(max(need, running.slots), a.Guarantee)
 	if next < m.Guarantee {
 		if f.now.Sub(m.Fell) < throughputStep {
@@ -86,13 +87,33 @@ func needed(a Allocation, m ThroughputMemory, running runs, elapsed float64, now
 	case left <= 0:
 		return 0
 	}
-	mean := m.SlotSeconds / float64(m.Finished)
-	mean = max(mean, (m.SlotSeconds+elapsed)/float64(m.Finished+running.jobs))
+	mean := meanOf(m, running, elapsed)
 	seconds := throughputMargin * a.End.Sub(now).Seconds()
 	if seconds <= 0 {
 		return a.Guarantee
 	}
 	return int(math.Ceil(min(float64(left)*mean/seconds, float64(a.Guarantee))))
+}
+
+// meanOf returns the slot-seconds of a job, of which some must have finished.
+func meanOf(m ThroughputMemory, running runs, elapsed float64) float64 {
+	return max(m.SlotSeconds/float64(m.Finished), (m.SlotSeconds+elapsed)/float64(m.Finished+running.jobs))
+}
+
+// undone returns the number of a throughput pool's jobs that can't be done in the week any more
+// if each takes the mean slot-seconds: all of the pool's slots for all of the remaining time are
+// not enough for them. 0 until 30 jobs have finished: no mean is known.
+func undone(a Allocation, m ThroughputMemory, running runs, elapsed float64, now time.Time) int {
+	left := a.Jobs - m.Finished
+	if m.Finished < throughputSample || left <= 0 {
+		return 0
+	}
+	mean := meanOf(m, running, elapsed)
+	if mean <= 0 {
+		return 0
+	}
+	can := (float64(a.Guarantee)*max(0, a.End.Sub(now).Seconds()) + elapsed) / mean
+	return left - int(math.Ceil(min(can, float64(left))))
 }
 
 // finish counts an ended job into its pool's week.

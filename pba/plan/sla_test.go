@@ -50,6 +50,38 @@ func TestThroughputGuarantee(t *testing.T) { // R26
 	}
 }
 
+// A throughput is out of reach where the week's rest has too few slot-seconds.
+func TestThroughputOutOfReach(t *testing.T) { // R26
+	for _, c := range []struct {
+		name     string
+		left     time.Duration // of the week
+		finished int
+		want     int
+	}{
+		{"no mean is known", 2 * time.Hour, 29, 0},
+		{"just enough: 100 slots for 5 h", 5 * time.Hour, 100, 0},
+		{"an hour too few for 500: 100 are left", 4 * time.Hour, 100, 100},
+		{"the week is over", 0, 100, 500},
+		{"all are done", 0, 600, 0},
+	} {
+		s := newScene(t, 1, 4).throughputPool(100, 600)
+		s.now = monday.Add(week - c.left)
+		s.finished(c.finished, time.Hour)
+		if p := s.cycle(); p.Pools[0].Undone != c.want {
+			t.Errorf("%s: %d jobs, want %d", c.name, p.Pools[0].Undone, c.want)
+		}
+	}
+	// What runs has done a part of it: four hours of one job.
+	s := newScene(t, 1, 4).throughputPool(1, 40)
+	s.now = monday.Add(week - 4*time.Hour)
+	s.finished(30, 2*time.Hour)
+	s.job("ann", "chipA", "n1", 4*time.Hour)
+	s.cycle() // charges it
+	if p := s.cycle(); p.Pools[0].Undone != 6 {
+		t.Errorf("%d jobs can't be done, want 6: 8 of the 20 slot-hours are there", p.Pools[0].Undone)
+	}
+}
+
 func TestThroughputFallsHourlyAndNeverBelowWhatRuns(t *testing.T) { // R26
 	s := newScene(t, 20, 4).throughputPool(50, 600)
 	s.now = monday.Add(week / 2)

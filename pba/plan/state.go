@@ -337,6 +337,7 @@ type PoolStatus struct {
 	Reachable int  // of its unmet slots, how many could be preempted now
 	Standby   int  // slots to be kept free for its next jobs
 	Kept      int  // of them, how many are
+	Undone    int  // jobs of a throughput that can't be done in the week any more with the pool's slots, at the mean of those that ended
 	Early     int  // slots that may still be preempted for it before the site's threshold, within this hour; see threshold
 }
 
