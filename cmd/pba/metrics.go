@@ -84,6 +84,7 @@ func (e *exposition) pools(pools []desk.PoolStatus) {
 	below := e.gauge("allotment_pool_below", "Whether the pool is below its guarantee while jobs of it wait.")
 	promised := e.gauge("allotment_pool_promised_jobs", "Jobs that are guaranteed to be done in the week (throughput SLA).")
 	finished := e.gauge("allotment_pool_finished_jobs", "Of them, those that are done.")
+	undone := e.gauge("allotment_pool_undone_jobs", "Of them, those that can't be done in the week any more.")
 	for i := range pools {
 		p := &pools[i]
 		planned.add(float64(p.Planned), labels(p)...)
@@ -91,6 +92,7 @@ func (e *exposition) pools(pools []desk.PoolStatus) {
 		if p.Jobs > 0 {
 			promised.add(float64(p.Jobs), labels(p)...)
 			finished.add(float64(p.Finished), labels(p)...)
+			undone.add(float64(p.Undone), labels(p)...)
 		}
 		guarantee.add(float64(p.Guarantee), labels(p)...)
 		charged.add(float64(p.Charged), labels(p)...)

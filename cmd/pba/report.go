@@ -44,6 +44,7 @@ func reportCommand(p process) *cli.Command {
 	} {
 		c.Subcommands = append(c.Subcommands, kind.command(p))
 	}
+	c.Subcommands = append(c.Subcommands, reportWeekCommand(p))
 	return c
 }
 
@@ -310,11 +311,16 @@ func printEnds(out io.Writer, o reportOptions, r *desk.Victims, losses *table.Ta
 		}
 		fmt.Fprintln(out)
 	}
+	return table.Print(out, o.format, endsTable(r.Ends), nil)
+}
+
+// endsTable returns how reclaims ended.
+func endsTable(ends []desk.End) *table.Table {
 	t := table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested", "useless_evictions")
-	for _, e := range r.Ends {
+	for _, e := range ends {
 		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio), e.Useless)
 	}
-	return table.Print(out, o.format, t, nil)
+	return t
 }
 
 func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {

@@ -72,6 +72,15 @@ func printStatus(out io.Writer, s *desk.Status) error {
 	if s.Requests > 0 {
 		fmt.Fprintf(out, "Requests: %s for you to decide: pba alloc requests\n", waits(s.Requests))
 	}
+	for _, p := range s.Pools {
+		if p.Undone > 0 {
+			pool := desk.Pool{Project: p.Project, User: p.User, Step: p.Step, Hosts: p.Hosts}
+			fmt.Fprintln(out, shell.Printable(fmt.Sprintf("Out of reach: %s of the %d of %s can't be done this week any more", printable.Count(p.Undone, "job"), p.Jobs, pool)))
+		}
+	}
+	if n := len(s.Advice); n > 0 {
+		fmt.Fprintf(out, "Advice: %s%s (pba report week)\n", shell.OneLine(s.Advice[0].What), ifTrue(n > 1, fmt.Sprintf("; and %d more", n-1)))
+	}
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}

@@ -169,6 +169,13 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 				"%sjobs wait for %d guaranteed slots, and %d can be preempted now", s.Where(), s.Unmet, s.TakeBack)
 		}
 	}
+	for i := range r.Plan.Pools {
+		if p := &r.Plan.Pools[i]; p.Undone > 0 {
+			of := Pool{Project: p.Project, User: p.User, Step: p.Step, Hosts: p.Hosts}
+			all.add("plan", "guarantee more slots this week, or promise fewer jobs (`pba alloc set`)",
+				"%s of the %d of %s can't be done this week any more, at the mean time of those that ended", printable.Count(p.Undone, "job"), p.Jobs, of)
+		}
+	}
 	for _, u := range r.Plan.Unserved {
 		all.add("farm", "`pba explain JOB` says what of a job; let their users leave it out where they can",
 			"no job is preempted for %s of pools, as a part of the request is not understood: %s", printable.Count(u.Jobs, "waiting job"), u.Reason)

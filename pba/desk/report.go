@@ -85,10 +85,21 @@ func (d *Desk) Usage(ctx context.Context, p Period) (*Usage, error) {
 }
 
 // WithoutPromise lists the projects that used slots and have no allocation in any of the groups.
-func (u *UsageBy) WithoutPromise() []string {
+func (u *UsageBy) WithoutPromise() []string { return withoutPromise(u.Groups) }
+
+// WithoutPromise lists the projects of the report that have no allocation.
+func (w *Week) WithoutPromise() []string {
+	var uses []Use
+	for i := range w.Projects {
+		uses = append(uses, w.Projects[i].Use)
+	}
+	return withoutPromise(uses)
+}
+
+func withoutPromise(uses []Use) []string {
 	promised := map[string]bool{}
-	for i := range u.Groups {
-		if g := &u.Groups[i]; g.Project != "" && g.Guaranteed != nil {
+	for i := range uses {
+		if g := &uses[i]; g.Project != "" && g.Guaranteed != nil {
 			promised[g.Project] = promised[g.Project] || *g.Guaranteed > 0
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/report"
 )
 
 // Status is the state of the farm and its pools, as a cycle would see it now.
@@ -26,6 +27,7 @@ type Status struct {
 	Heavy     []HeavyStatus       `json:"heavy"`              // jobs that have or wait for dummy jobs
 	Unserved  []Unserved          `json:"unserved"`           // waiting jobs of pools that are not understood, by reason
 	Requests  int                 `json:"requests_to_answer"` // open requests for slots that the caller may grant or decline
+	Advice    []report.Advice     `json:"advice"`             // from use, plans and throughputs; waits are in pba report week
 	Warnings  []string            `json:"warnings"`
 }
 
@@ -40,6 +42,7 @@ type PoolStatus struct {
 	SLA       plan.SLA `json:"sla"`
 	Jobs      int      `json:"jobs,omitempty"`     // to be done in the week
 	Finished  int      `json:"finished,omitempty"` // of them
+	Undone    int      `json:"undone,omitempty"`   // of them, those that can't be done any more in the week
 	Charged   int      `json:"charged"`
 	Held      int      `json:"held"`
 	Waiting   int      `json:"waiting"`
@@ -119,7 +122,14 @@ func (d *Desk) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.status(ctx, &r)
+	shown, err := d.status(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	e, err := d.evidence(ctx)
+	e.Pools = r.Plan.Pools
+	shown.Advice = report.Advise(e, "")
+	return shown, err
 }
 
 func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
@@ -129,7 +139,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	}
 	shown := &Status{
 		At: r.State.Farm.At, Week: d.thisWeek(), Mode: mode, Paused: r.Rules.Paused, Threshold: r.Rules.Policy.PendingThreshold.Seconds(),
-		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
+		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Advice: []report.Advice{}, Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: FarmStatus{
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended, Kept: f.Kept,
 			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
@@ -158,7 +168,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 		shown.Pools = append(shown.Pools, PoolStatus{
 			Project: p.Project, Step: p.Step, User: p.User, Hosts: p.Hosts,
 			Planned: planned[p.ID], Guarantee: p.Guarantee,
-			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
+			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished, Undone: p.Undone,
 			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below, Standby: p.Standby, Kept: p.Kept,
 		})
 		if own, ok := r.Rules.Policy.Thresholds[p.Project]; ok {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type Config struct {
 	HostSets             HostSets      `yaml:"host_sets"`    // that allocations may be limited to
 	Projects             Projects      `yaml:"projects"`     // those with terms of their own, by name
 
+	Mail          Mail          `yaml:"mail"`
 	OwnPreemption OwnPreemption `yaml:"own_preemption"` // what cycles do where the queuing system itself preempts jobs of managed queues
 }
 
@@ -125,6 +127,11 @@ type Unpreemptable struct {
 // Checkpoint limits how jobs save themselves before they are requeued (R33).
 type Checkpoint struct {
 	Max unit.Duration `yaml:"max"` // seconds that a job may ask for; the filter refuses one that asks for more
+}
+
+// Mail is how reports are mailed.
+type Mail struct {
+	Sendmail string `yaml:"sendmail"` // the path of a program that takes a mail as sendmail does
 }
 
 // Excess says what becomes of normal jobs that can't be preempted beyond their share.
@@ -229,6 +236,7 @@ func Default() Config {
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByOverSubscribed), Criterion(plan.ByLost), Criterion(plan.ByStart)},
 		KeepHistory:          unit.Duration(400 * 24 * time.Hour),
+		Mail:                 Mail{Sendmail: "/usr/sbin/sendmail"},
 		OwnPreemption:        ObserveOnly,
 	}
 }
@@ -274,6 +282,9 @@ func (c Config) Validate() error {
 		if n.value < n.least || n.value > n.most {
 			return fmt.Errorf("%s: %d: want a number from %d to %d", n.name, n.value, n.least, n.most)
 		}
+	}
+	if !strings.HasPrefix(c.Mail.Sendmail, "/") {
+		return fmt.Errorf("mail.sendmail: %q: want the path of a program, such as /usr/sbin/sendmail", c.Mail.Sendmail)
 	}
 	if c.MaxAllocated == 0 {
 		return errors.New("max_allocated: 0%: nothing could ever be allocated")
