@@ -84,9 +84,14 @@ func cellTerms(t desk.Terms) string {
 	return fmt.Sprint(t.Slots)
 }
 
-// printKept says which cells keep what another user planned.
+// printKept says which cells keep what another user planned, and of many how many.
 func printKept(out io.Writer, kept []desk.Difference) {
-	for _, d := range kept {
+	const most = 20
+	for i, d := range kept {
+		if i == most {
+			fmt.Fprintf(out, "%d more keep what they have\n", len(kept)-most)
+			return
+		}
 		fmt.Fprintf(out, "%s %s keeps %s: it was changed after the export, and not in the file\n", shell.Printable(d.Pool.String()), d.Week, cellTerms(d.Was))
 	}
 }

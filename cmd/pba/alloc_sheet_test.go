@@ -105,3 +105,13 @@ func TestManagersImportTables(t *testing.T) {
 	}
 	is("a manager's own project", 6, 8)
 }
+
+// TestManyKeptCellsAreCounted: a manager whose colleagues planned a thousand cells meanwhile
+// still sees the changes.
+func TestManyKeptCellsAreCounted(t *testing.T) {
+	var out strings.Builder
+	printKept(&out, make([]desk.Difference, 25))
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 22 || lines[20] != "5 more keep what they have" {
+		t.Errorf("%q", lines)
+	}
+}

@@ -12,7 +12,8 @@ import (
 func exportCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "export", Usage: "print the plan as YAML, CSV or a spreadsheet: for review, and for `pba alloc import`",
-		Description: weekForms + "\nWithout --weeks it prints all that may be planned.",
+		Description: weekForms + "\nWithout --weeks it prints all that may be planned. A table, csv or xlsx, has rows for\n" +
+			"the projects that you may plan, too, where they have no slots yet.",
 		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "project", Usage: "only this `PROJECT`; may be given several times (default: all that have slots in these weeks)"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the file: yaml, csv or xlsx (default: by the file's ending, or yaml)"},
