@@ -63,7 +63,7 @@ func TestMetricsOfTheDayAndOfCycles(t *testing.T) {
 		`allotment_served_reclaims_day{project="A"}`:                              10,
 		`allotment_kept_reclaims_day{project="A"}`:                                9,
 		`allotment_kept_reclaims_day{project="B"}`:                                0,
-		`allotment_served_wait_seconds_day{project="A",of="p95"}`:          95,
+		`allotment_served_wait_seconds_day{project="A",of="p95"}`:                 95,
 		`allotment_victims_day{project="B",user="u",to="A",mode="requeue"}`:       3,
 		`allotment_victims_day{project="B",user="u",to="A",mode="suspend"}`:       1,
 		`allotment_victims_day{user="v",to="A",mode="requeue"}`:                   1,

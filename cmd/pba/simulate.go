@@ -34,6 +34,7 @@ func simulateCommand(p process) *cli.Command {
 			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G, partitions: [long], gres: {gpu: 2}}]), or of what scontrol show nodes printed"},
 			&cli.StringFlag{Name: "plan", Usage: "the plan: a `FILE` that pba alloc export wrote; a trace of other weeks is moved into the plan's"},
 			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` all the time, or project:, group:, queue: or partition:NAME=SLOTS; may be given several times, the first that a job is of counts"},
+			&cli.StringSliceFlag{Name: "change", Usage: "instead of policies, compare the plan (--plan, or the ledger's) with this `CHANGE` and without it, such as 'chipA +40 W50-W51', 'chipA:drc user bob on gpu -8 next' or 'chipA =20', and name who gives way; may be given several times. Without --trace and --farm: the ledger's latest jobs, on this site's hosts"},
 			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: these three), pba-0s (pba with a pending_threshold of 0s for each project: what slots in seconds cost)"},
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
 			option("threshold", "`TIME` that a job waits before others are preempted for it (default: pba.pending_threshold)"),
@@ -54,7 +55,7 @@ func simulateCommand(p process) *cli.Command {
 		}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			o := desk.Simulation{
-				Trace: c.String("trace"), Farm: c.String("farm"), Plan: c.String("plan"), Guarantees: c.StringSlice("guarantee"),
+				Trace: c.String("trace"), Farm: c.String("farm"), Plan: c.String("plan"), Guarantees: c.StringSlice("guarantee"), Changes: c.StringSlice("change"),
 				Cycle: time.Duration(times["cycle"].value), Threshold: time.Duration(times["threshold"].value),
 				MinRuntime: time.Duration(minRuntime.value), Kill: time.Duration(times["kill-delay"].value),
 				Headroom: c.Float64("headroom"), Arrivals: c.Float64("scale-arrivals"), Suspended: c.Float64("suspend"),
@@ -65,6 +66,9 @@ func simulateCommand(p process) *cli.Command {
 			format, err := table.FormatOf(c)
 			if err != nil {
 				return err
+			}
+			if len(o.Changes) > 0 {
+				return withExitCode(simulateChange(c, p, &o, format))
 			}
 			if o.Policies, err = policiesOf(c.StringSlice("policy")); err != nil {
 				return err
@@ -100,9 +104,9 @@ func checkSimulation(o *desk.Simulation) error {
 	switch {
 	case o.Trace == "":
 		return shell.Usagef("--trace is missing: give a FILE of recorded jobs, or ledger")
-	case o.Farm == "":
+	case o.Farm == "" && len(o.Changes) == 0:
 		return shell.Usagef("--farm is missing: give a number of slots, or a file of hosts")
-	case o.Plan == "" && len(o.Guarantees) == 0:
+	case o.Plan == "" && len(o.Guarantees)+len(o.Changes) == 0:
 		return shell.Usagef("no guarantee: give --plan FILE or --guarantee user:NAME=SLOTS")
 	case o.Plan != "" && len(o.Guarantees) > 0:
 		return shell.Usagef("--plan and --guarantee exclude each other")

@@ -31,6 +31,7 @@ import (
 type Simulation struct {
 	Trace, Farm, Plan             string
 	Guarantees, Policies          []string
+	Changes                       []string // of the plan, for SimulateChange
 	Cycle, Threshold, MinRuntime  time.Duration
 	Headroom, Arrivals, Suspended float64 // a headroom below zero leaves the config's
 	Kill                          time.Duration
@@ -40,6 +41,9 @@ type Simulation struct {
 	Seed                          uint64
 
 	Progress func(policy string, done, jobs int) // called often; nil: not at all
+
+	hosts []backends.Host // instead of Farm
+	since time.Time       // of the ledger's jobs only those that were submitted from then on; zero: all
 }
 
 // Simulate plays a recorded workload on a farm. It needs no open desk.
@@ -110,6 +114,10 @@ func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
 		Policy: settings.Policy(), Reserve: time.Duration(d.Miniq.ReserveAfter), Policies: o.Policies, ScaleArrivals: o.Arrivals, Repeat: o.Repeat,
 		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, OnDemand: o.OnDemand, Periodic: o.Periodic, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets, Progress: o.Progress,
 		Filter: esub.Settings{Config: d.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
+	}
+	if o.hosts != nil {
+		s.Hosts = o.hosts
+		return s, nil
 	}
 	var err error
 	s.Hosts, err = d.readHosts(o.Farm)
@@ -199,7 +207,7 @@ func (d *Desk) readTrace(ctx context.Context, o *Simulation, store *trace.Store)
 			return "", "", err
 		}
 		defer func() { _ = l.Close() }() // it was only read
-		return o.Trace, "ledger", store.Fill(pastRuns(ctx, l), 0)
+		return o.Trace, "ledger", store.Fill(pastRuns(ctx, l, o.since), 0)
 	}
 	f, err := d.openNamed("open it", o.Trace)
 	if err != nil {
@@ -233,11 +241,14 @@ func until(ctx context.Context, records iter.Seq2[trace.Record, error]) iter.Seq
 	}
 }
 
-// pastRuns are the ledger's ended jobs as a trace.
-func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, error) bool) {
+// pastRuns are the ledger's ended jobs that were submitted since a time, as a trace.
+func pastRuns(ctx context.Context, l *ledger.Ledger, since time.Time) func(func(trace.Record, error) bool) {
 	return func(yield func(trace.Record, error) bool) {
 		enough := errors.New("enough")
 		err := l.PastRuns(ctx, func(r ledger.PastRun) error {
+			if r.Submitted.Before(since) {
+				return nil
+			}
 			record := trace.Record{Submitted: r.Submitted, Run: r.Ended.Sub(r.Started), Slots: r.Slots, User: r.User, Project: r.Project, Step: r.Step}
 			switch {
 			case r.Started.IsZero():
@@ -278,11 +289,7 @@ func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error)
 		if a.Hosts != "" && !slices.ContainsFunc(s.Hosts, func(h backends.Host) bool { return sets[h.Name] == a.Hosts }) {
 			return nil, &config.Error{File: o.Plan, Line: f.Lines[a], Why: fmt.Sprintf("--farm %s has no host of host set %s: give it as a file of hosts", o.Farm, a.Hosts)}
 		}
-		week := calendar.PeriodOf(a.Week, zone)
-		s.Plan = append(s.Plan, simulate.PlanEntry{
-			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Hosts: a.Hosts, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
-			From:       week.Begin, To: week.End,
-		})
+		s.Plan = append(s.Plan, simulatedEntry(a, zone))
 	}
 	var notes []string
 	first, last := calendar.WeekOf(s.Trace.First, zone), calendar.WeekOf(s.Trace.Last, zone)

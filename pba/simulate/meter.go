@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -57,6 +59,7 @@ type meter struct {
 	within   tally
 	rest     tally
 	accounts []tally
+	others   map[other]*tally // of the last account; nil: not asked for
 	useful   float64
 	used     float64
 	series   *series
@@ -87,6 +90,9 @@ func newMeter(s *Setup, window Window, c *calendar) *meter {
 	}
 	for i, name := range c.projects {
 		m.accounts[i].Project = name
+	}
+	if s.Everyone {
+		m.others = map[other]*tally{}
 	}
 	if s.Buckets > 0 {
 		m.series = newSeries(window, s.Buckets, c)
@@ -205,6 +211,32 @@ func (m *meter) eachTally(j *metered, do func(*tally)) {
 		do(&m.rest)
 	}
 	do(&m.accounts[j.account])
+	if m.others != nil && j.account == len(m.accounts)-1 {
+		do(m.other(j))
+	}
+}
+
+// other is a project without a guarantee, or a user whose jobs have no project.
+type other struct{ project, user string }
+
+// maxOthers is the number of others that are kept apart; the rest is in one tally.
+const maxOthers = 2000
+
+// other returns the tally of a job's project or user.
+func (m *meter) other(j *metered) *tally {
+	who := other{project: j.project}
+	if who.project == "" {
+		who.user = j.user
+	}
+	if m.others[who] == nil && len(m.others) >= maxOthers {
+		who = other{}
+	}
+	t := m.others[who]
+	if t == nil {
+		t = &tally{Group: Group{Project: who.project, User: who.user}}
+		m.others[who] = t
+	}
+	return t
 }
 
 func (m *meter) occupy(hosts []backends.Placement, sign int) {
@@ -294,6 +326,10 @@ func (m *meter) runEnded(at time.Time, end RunEnd) {
 		m.pause(at, j)
 	}
 	m.used += j.inWindow
+	if m.others != nil {
+		used := j.inWindow
+		m.eachTally(j, func(g *tally) { g.Used += used })
+	}
 	lost := 0.0
 	if end.Kept < end.Ran { // what it saved is not lost; to save and to restore it is
 		lost = j.inWindow * (end.Ran - end.Kept).Seconds() / end.Ran.Seconds()
@@ -349,6 +385,12 @@ func (m *meter) outcome(policy string, slots int) Outcome {
 	for i := range m.accounts {
 		o.Projects = append(o.Projects, m.accounts[i].group())
 	}
+	for _, t := range m.others {
+		o.Others = append(o.Others, t.group())
+	}
+	slices.SortFunc(o.Others, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User))
+	})
 	if all := float64(slots) * m.window.Seconds; all > 0 {
 		o.Utilization, o.Useful, o.LostShare = m.used/all, m.useful/all, o.LostSeconds/all
 	}

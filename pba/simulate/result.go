@@ -106,9 +106,10 @@ type Outcome struct {
 
 	CannotRun []LeftOut `json:"cannot_run"` // jobs that can never start under this policy, by reason; they count in no other figure
 
-	Within   Group   `json:"within"`   // jobs within the guarantee
-	Rest     Group   `json:"rest"`     // all other jobs
-	Projects []Group `json:"projects"` // the jobs of each project with a guarantee; the last, "": all others
+	Within   Group   `json:"within"`           // jobs within the guarantee
+	Rest     Group   `json:"rest"`             // all other jobs
+	Projects []Group `json:"projects"`         // the jobs of each project with a guarantee; the last, "": all others
+	Others   []Group `json:"others,omitempty"` // of those, by project and user, of Setup.Everyone
 
 	Utilization float64 `json:"utilization"` // 0…1 of the farm's slots over the window
 	Useful      float64 `json:"useful"`      // the same, of runs that came to their end, also after the window
@@ -147,7 +148,9 @@ type Group struct {
 	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond the promise to a job so wide
 	PutOff      int     `json:"put_off"`      // of these: put off by max_victims_per_project
 	Lost        float64 `json:"lost_slot_seconds"`
-	Preempted   int     `json:"taken_back"` // times
+	Preempted   int     `json:"taken_back"`                  // times
+	User        string  `json:"user,omitempty"`              // of jobs without a project, in Outcome.Others
+	Used        float64 `json:"used_slot_seconds,omitempty"` // of runs, in the window, of Setup.Everyone
 }
 
 // Spread is a distribution in a few numbers, which are exact to one part in a

@@ -43,6 +43,7 @@ type Setup struct {
 	Seed          uint64
 
 	EveryJob   bool                                              // each cycle's snapshot lists also the jobs that the cycle can do nothing about
+	Everyone   bool                                              // outcomes have the figures of each project without a guarantee, and of each user without a project
 	EveryCycle bool                                              // run also the cycles that can't change anything
 	Buckets    int                                               // of the series; 0: none
 	Progress   func(policy string, done, jobs int)               `json:"-"` // called for each job that ends; nil: not at all
