@@ -262,3 +262,19 @@ func shadowOf(free int, jobs []fillJob, running []int, starts []time.Duration, n
 	}
 	return 0, 0
 }
+
+// Two runs end by their limits at one time: what the first leaves is not filled while the other ends.
+func TestNoBackfillWhileRunsAreEnded(t *testing.T) {
+	minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
+	jobs := []fillJob{
+		{spec: backends.Spec{Slots: 1, RunLimit: minutes(60)}, takes: minutes(60)},
+		{spec: backends.Spec{Slots: 1, RunLimit: minutes(60)}, takes: minutes(60)},
+		{spec: backends.Spec{Slots: 2, RunLimit: minutes(60)}, takes: minutes(60), at: minutes(1)},
+		{spec: backends.Spec{Slots: 1, RunLimit: time.Second}, takes: time.Second, at: minutes(59) + 59500*time.Millisecond},
+	}
+	f := newFillFarm(Config{ReserveAfter: time.Minute}, []backends.Host{{Name: "n", Slots: 2}}, jobs)
+	f.play()
+	if wide, short := f.starts[f.jobs[2].id].Sub(f.began), f.starts[f.jobs[3].id].Sub(f.began); wide != minutes(60) || short < minutes(120) {
+		t.Errorf("the wide job started after %v and the short one after %v; want them at %v, and after the wide one's end", wide, short, minutes(60))
+	}
+}

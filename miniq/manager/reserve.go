@@ -14,7 +14,7 @@ import (
 type overdueReservation struct {
 	job      *job
 	placed   []backends.Placement
-	at       time.Time // by when runs leave the slots, by their run limits; zero: not known
+	at       time.Time // by when runs leave the slots, by their run limits: they are being ended if that is over; zero: not known
 	searched time.Time // when the slots were last searched for
 
 	early []held         // on each host of placed; see countEarly
@@ -105,8 +105,8 @@ func (r *round) keepReservation() {
 	}
 }
 
-// deductReservation keeps the slots from the jobs below; where it is known when they will be
-// needed, only from those that run for longer.
+// deductReservation keeps the slots from the jobs below; where they will be needed only later,
+// only from those that run for longer.
 func (r *round) deductReservation() {
 	if r.overdueJob.at.After(r.now) {
 		r.keepForLate()
@@ -124,19 +124,10 @@ func (r *round) firstFree(e entry) (placed []backends.Placement, at time.Time) {
 	for _, run := range r.endingRuns() {
 		r.addFreed(rooms, run)
 		if placed := r.fitAmong(e.shape, rooms, run); placed != nil && r.fitsBeside(e, placed) {
-			return placed, r.leavesAt(run)
+			return placed, run.limitAt()
 		}
 	}
 	return r.mostFree(e), time.Time{}
-}
-
-// leavesAt returns when a run leaves its slots by its run limit; one that is over it takes the time in which
-// it is killed.
-func (m *Manager) leavesAt(run *job) time.Time {
-	if at := run.limitAt(); at.After(m.now) {
-		return at
-	}
-	return m.now.Add(max(m.cfg.KillGrace, time.Second))
 }
 
 // endingRuns are those that have a limit, the one that ends first before the others.
