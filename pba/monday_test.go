@@ -62,7 +62,7 @@ func (l *life) allot(project string, w calendar.Week, slots int) {
 		c.Terms = ledger.Terms{Slots: slots, SLA: plan.Velocity}
 	}
 	e := ledger.Edit{Editor: ledger.Editor{At: now}, ThisWeek: w, Grace: l.rules.Policy.LoweredGrace}
-	if err := l.ledger.ChangeAllocations(context.Background(), e, []ledger.Change{c}); err != nil {
+	if _, err := l.ledger.ChangeAllocations(context.Background(), e, []ledger.Change{c}); err != nil {
 		l.Fatal(err)
 	}
 }

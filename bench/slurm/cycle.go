@@ -156,7 +156,8 @@ func (s *testSite) prepare(ctx context.Context) error {
 			all = append(all, ledger.Change{Pool: ledger.Pool{Project: project(i)}, Week: calendar.AddWeeks(week, next), Terms: ledger.Terms{Slots: 1, SLA: plan.Velocity}})
 		}
 	}
-	return errors.Join(l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, all), l.Close())
+	_, err = l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, all)
+	return errors.Join(err, l.Close())
 }
 
 // configure writes the config file. bin is the directory of Slurm's commands; "": PATH.

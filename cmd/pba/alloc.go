@@ -20,7 +20,8 @@ func allocCommand(p process) *cli.Command {
 		all := append(weekFlags("1"),
 			&cli.StringFlag{Name: "user", Usage: "only for jobs of this `USER`"},
 			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"},
-			&cli.StringFlag{Name: "hosts", Usage: "on the hosts of this `SET` of the config (pba.host_sets); without it on those in no set"})
+			&cli.StringFlag{Name: "hosts", Usage: "on the hosts of this `SET` of the config (pba.host_sets); without it on those in no set"},
+			commentFlag())
 		return append(all, more...)
 	}
 	return &cli.Command{
@@ -43,7 +44,8 @@ func allocCommand(p process) *cli.Command {
 				Flags:  slices.Concat([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, weekFlags(""), gridFlags(), table.Flags()),
 				Action: listAction(p),
 			},
-			exportCommand(p), importCommand(p),
+			copyCommand(p), exportCommand(p), importCommand(p),
+			logCommand(p), undoCommand(p),
 		}, requestCommands(p, flags)...),
 	}
 }
@@ -71,7 +73,7 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 		open = p.withDeskAndQueue
 	}
 	return open(c, func(ctx context.Context, d *desk.Desk) error {
-		weeks, err := d.SetAllocation(ctx, pool, terms, when(c))
+		weeks, err := d.SetAllocation(ctx, pool, terms, when(c), c.String("comment"))
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestManagersImportTables(t *testing.T) {
 	set := func(project string, slots int) {
 		t.Helper()
 		change := ledger.Change{Pool: ledger.Pool{Project: project}, Week: this, Terms: ledger.Terms{Slots: slots, SLA: plan.Velocity}}
-		if err := l.ChangeAllocations(t.Context(), ledger.Edit{Editor: ledger.Editor{Who: "bob (uid 8)", At: now}}, []ledger.Change{change}); err != nil {
+		if _, err := l.ChangeAllocations(t.Context(), ledger.Edit{Editor: ledger.Editor{Who: "bob (uid 8)", At: now}}, []ledger.Change{change}); err != nil {
 			t.Fatal(err)
 		}
 	}

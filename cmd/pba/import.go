@@ -22,6 +22,7 @@ type importOptions struct {
 	dryRun bool
 	yes    bool
 	force  bool
+	why    string
 }
 
 func importCommand(p process) *cli.Command {
@@ -33,13 +34,14 @@ func importCommand(p process) *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "only check it and show what would change", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yes", Usage: "apply it without asking", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "force", Usage: "apply cells of a table that others changed since it was exported, too", DisableDefaultText: true},
+			commentFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}
-			o := importOptions{file: args[0], dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), force: c.Bool("force")}
+			o := importOptions{file: args[0], dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), force: c.Bool("force"), why: c.String("comment")}
 			if o.dryRun && o.yes {
 				return shell.Usagef("--dry-run and --yes exclude each other")
 			}
@@ -54,7 +56,7 @@ func importCommand(p process) *cli.Command {
 }
 
 func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Reader, out, stderr io.Writer) error {
-	i, err := d.Import(ctx, o.file, stdin, o.force)
+	i, err := d.Import(ctx, o.file, stdin, o.force, o.why)
 	if err != nil {
 		return listFaults(stderr, err)
 	}
@@ -81,7 +83,7 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 		fmt.Fprintln(out, "Nothing is changed.")
 		return nil
 	}
-	if err := i.Apply(ctx); err != nil {
+	if _, err := i.Apply(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(changed, "change"))

@@ -80,7 +80,7 @@ func TestImportFailsIfPlanChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func(slots int) {
-		err := l.ChangeAllocations(context.Background(), ledger.Edit{}, []ledger.Change{{Pool: ledger.Pool{Project: "chipA"}, Week: this, Terms: ledger.Terms{Slots: slots, SLA: plan.Velocity}}})
+		_, err := l.ChangeAllocations(context.Background(), ledger.Edit{}, []ledger.Change{{Pool: ledger.Pool{Project: "chipA"}, Week: this, Terms: ledger.Terms{Slots: slots, SLA: plan.Velocity}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,11 @@ var forever = calendar.Week{Year: math.MaxInt32, Week: 53}
 
 // SetAllocation sets a pool's terms in the weeks that are named, which it returns: this
 // one where none is. Zero terms withdraw its slots.
-func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, when When) ([]calendar.Week, error) {
+func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, when When, comment string) ([]calendar.Week, error) {
+	n, err := newNote("", comment)
+	if err != nil {
+		return nil, err
+	}
 	if pool.Step != "" {
 		if err := checkName("step", pool.Step); err != nil {
 			return nil, err
@@ -71,7 +75,8 @@ func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, when W
 	if err != nil {
 		return nil, err
 	}
-	return all, p.apply(ctx, changes, nil)
+	_, err = p.apply(ctx, n, changes, nil)
+	return all, err
 }
 
 // Export is what some projects have in some weeks. No projects: all that have slots
@@ -116,6 +121,7 @@ type Import struct {
 	Kept        []Difference // of a table: cells that others changed since it was exported, and the file did not
 	Cells       bool         // it is a table
 
+	note    note
 	force   bool
 	sheet   *SheetPlan // nil: no table
 	planner *planner
@@ -130,10 +136,13 @@ const maxPlanFile = 64 << 20
 // Import reads a plan's file, stdin for -, and checks all that it would change. It
 // changes nothing. A table whose cells were changed in the plan, too, since it was exported is
 // an error unless forced.
-func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader, force bool) (*Import, error) {
-	i := &Import{name: file, force: force}
+func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader, force bool, comment string) (*Import, error) {
+	n, err := newNote("alloc import", comment)
+	if err != nil {
+		return nil, err
+	}
+	i := &Import{name: file, force: force, note: n}
 	var content []byte
-	var err error
 	if file == "-" {
 		i.name = "standard input"
 		content, err = io.ReadAll(io.LimitReader(stdin, maxPlanFile))
@@ -173,14 +182,15 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader, force b
 }
 
 // Apply changes the plan as was shown, or nothing.
-func (i *Import) Apply(ctx context.Context) error {
-	return i.inFile(i.planner.apply(ctx, i.changes, func() error {
+func (i *Import) Apply(ctx context.Context) (int64, error) {
+	id, err := i.planner.apply(ctx, i.note, i.changes, func() error {
 		again, err := i.now(ctx)
 		if err == nil && !slices.Equal(again, i.Differences) {
 			err = errors.New("import: another edit changed the plan meanwhile: nothing is applied; run the import again")
 		}
 		return err
-	}))
+	})
+	return id, i.inFile(err)
 }
 
 // now returns what the file would change now.
@@ -192,20 +202,29 @@ func (i *Import) now(ctx context.Context) (all []Difference, err error) {
 	return all, err
 }
 
-// inFile adds to an error of one change where the file says it.
+// inFile adds to faults where the file says it.
 func (i *Import) inFile(err error) error {
-	var e *changeError
-	if !errors.As(err, &e) {
+	var all wrongChanges
+	if !errors.As(err, &all) {
 		return err
 	}
+	texts := make([]string, len(all))
+	for k, f := range all {
+		texts[k] = i.place(f).Error()
+	}
+	return errors.New(faultText(texts))
+}
+
+// place adds to a fault where the file says it.
+func (i *Import) place(f *changeError) error {
 	if i.sheet != nil {
-		row, column := i.sheet.place(e.change, e.part)
-		return fmt.Errorf("%s: cell %s%d: %w", i.name, cellName(column), row, err)
+		row, column := i.sheet.place(f.change, f.part)
+		return fmt.Errorf("%s: cell %s%d: %w", i.name, cellName(column), row, f)
 	}
-	if line, ok := i.file.Lines[e.change]; ok {
-		return &config.Error{File: i.name, Line: line, Why: err.Error()}
+	if line, ok := i.file.Lines[f.change]; ok {
+		return &config.Error{File: i.name, Line: line, Why: f.Error()}
 	}
-	return &config.Error{File: i.name, Why: fmt.Sprintf("it withdraws %s in %s: %v", e.change.Pool, e.change.Week, err)}
+	return &config.Error{File: i.name, Why: fmt.Sprintf("it withdraws %s in %s: %v", f.change.Pool, f.change.Week, f)}
 }
 
 // differences are what a plan would change now.

@@ -31,10 +31,13 @@ func (c Caller) String() string {
 		text = c.User + " (" + text + ")"
 	}
 	if c.sudo() {
-		text += " by sudo"
+		text += bySudo
 	}
 	return text
 }
+
+// bySudo ends the name of a caller by sudo.
+const bySudo = " by sudo"
 
 func (c Caller) sudo() bool { return c.UID != c.As }
 

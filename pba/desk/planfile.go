@@ -244,19 +244,21 @@ type Difference struct {
 // Compare returns what a plan would change of what is planned, by week, project, user,
 // step and host set.
 func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
-	type planKey struct {
-		ledger.Pool
-		calendar.Week
-	}
-	was := map[planKey]ledger.Terms{}
+	return differ(f.Allocations, planned, func(a ledger.Allocation) bool { return f.Covers(a.Project, a.Week) })
+}
+
+// differ returns what changes if what is wanted replaces all that is planned and covered,
+// by week, project, user, step and host set.
+func differ(wanted []ledger.Change, planned []ledger.Allocation, covered func(ledger.Allocation) bool) []Difference {
+	was := map[cell]ledger.Terms{}
 	for _, a := range planned {
-		if f.Covers(a.Project, a.Week) {
-			was[planKey{a.Pool, a.Week}] = a.Terms
+		if covered(a) {
+			was[cell{a.Pool, a.Week}] = a.Terms
 		}
 	}
 	var all []Difference
-	for _, c := range f.Allocations {
-		at := planKey{c.Pool, c.Week}
+	for _, c := range wanted {
+		at := cell{c.Pool, c.Week}
 		if old := was[at]; old != c.Terms {
 			all = append(all, Difference{c, old})
 		}
@@ -269,4 +271,10 @@ func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
 		return cmp.Or(a.Week.Compare(b.Week), a.Pool.Compare(b.Pool))
 	})
 	return all
+}
+
+// cell is a pool in a week: what has terms.
+type cell struct {
+	ledger.Pool
+	calendar.Week
 }

@@ -35,15 +35,23 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 	return p, nil
 }
 
-// apply makes all of the changes, or none. Under the edit lock it first calls meant,
-// unless nil, which returns an error if they are no longer what is meant.
-func (p *planner) apply(ctx context.Context, changes []ledger.Change, precondition func() error) error {
-	return p.applyBy(ctx, changes, precondition, func(how ledger.Edit) error { return p.ledger.ChangeAllocations(ctx, how, changes) })
+// apply makes all of the changes, or none, and returns their number in the log; 0 if all is
+// so already. Under the edit lock it first calls precondition, unless nil, which returns an
+// error if they are no longer what is meant.
+func (p *planner) apply(ctx context.Context, n note, changes []ledger.Change, precondition func() error) (id int64, err error) {
+	err = p.applyBy(ctx, n, changes, precondition, func(how ledger.Edit) (err error) {
+		id, err = p.ledger.ChangeAllocations(ctx, how, changes)
+		return err
+	})
+	return id, err
 }
 
 // applyBy is apply where the ledger records more with the changes.
-func (p *planner) applyBy(ctx context.Context, changes []ledger.Change, precondition func() error, record func(ledger.Edit) error) error {
-	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace)}
+func (p *planner) applyBy(ctx context.Context, n note, changes []ledger.Change, precondition func() error, record func(ledger.Edit) error) error {
+	how := ledger.Edit{
+		Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace),
+		Command: n.command, Comment: n.comment, Undoes: n.undoes,
+	}
 	return p.edit(ctx, func() error {
 		if precondition != nil {
 			if err := precondition(); err != nil {
@@ -81,11 +89,11 @@ type changeError struct {
 func (e *changeError) Error() string { return e.err.Error() }
 func (e *changeError) Unwrap() error { return e.err }
 
-// checkAll checks all of the changes, and returns what is wrong with the first.
+// checkAll checks all of the changes; its error has all faults.
 func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
 	all, err := p.wrong(ctx, changes)
 	if err == nil && len(all) > 0 {
-		return all[0]
+		return wrongChanges(all)
 	}
 	return err
 }

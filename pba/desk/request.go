@@ -316,7 +316,7 @@ func (d *Desk) Grant(ctx context.Context, id int64) (ledger.Request, []ledger.Ch
 		}
 		return err
 	}
-	err = p.applyBy(ctx, changes, meant, func(how ledger.Edit) error { return d.ledger.GrantRequest(ctx, how, id, changes) })
+	err = p.applyBy(ctx, note{command: "alloc grant"}, changes, meant, func(how ledger.Edit) error { return d.ledger.GrantRequest(ctx, how, id, changes) })
 	if err != nil {
 		return r, nil, fmt.Errorf("grant request %d: %w", id, err)
 	}

@@ -94,19 +94,26 @@ type Edit struct {
 	Editor
 	ThisWeek calendar.Week // what is taken off in it is remembered (R25) …
 	Grace    time.Duration // … for so long
+
+	// For the log.
+	Command string // "": alloc set, or unset
+	Comment string
+	Undoes  int64 // the change that this one undoes; 0: none
 }
 
-// ChangeAllocations makes all of the changes, or none. It returns ErrUnknownAllocation if
-// a change withdraws an allocation that does not exist.
-func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
-	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
+// ChangeAllocations makes all of the changes, or none, and returns the number of that in
+// the log; 0 if all is so already. It returns ErrUnknownAllocation if a change withdraws an
+// allocation that does not exist.
+func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) (id int64, err error) {
+	err = l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
 		for _, c := range changes {
-			if err := change(ctx, tx, e, c); err != nil {
+			if id, err = change(ctx, tx, e, c, id); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	return id, err
 }
 
 // lowering is what was taken off a pool in mid-week, and when last.
@@ -132,10 +139,12 @@ func (l lowering) changed(was, is int, e Edit) lowering {
 	return l
 }
 
-func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
-	pool, err := poolID(ctx, tx, c.Pool, c.Slots > 0)
+// change makes one change, and returns id, the number of all of them in the log, or that of
+// its row in place of 0.
+func change(ctx context.Context, tx *sql.Tx, e Edit, c Change, id int64) (int64, error) {
+	project, pool, err := poolID(ctx, tx, c.Pool, c.Slots > 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var (
 		was     Terms
@@ -144,14 +153,17 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 	err = tx.QueryRowContext(ctx, `SELECT slots, sla, jobs, lowered, lowered_at FROM allocation WHERE pool = ? AND year = ? AND week = ?`,
 		pool, c.Week.Year, c.Week.Week).Scan(&was.Slots, &was.SLA, &was.Jobs, &lowered.slots, when(&lowered.at))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
+		return 0, err
 	}
 	if c.Slots == 0 && was.Slots == 0 {
-		return fmt.Errorf("%w: %s in %s", ErrUnknownAllocation, c.Pool, c.Week)
+		return 0, fmt.Errorf("%w: %s in %s", ErrUnknownAllocation, c.Pool, c.Week)
 	}
 	is := c.Terms
 	if is.SLA == "" {
 		is.SLA = plan.Velocity
+	}
+	if is == was {
+		return id, nil
 	}
 	if c.Week == e.ThisWeek {
 		lowered = lowered.changed(was.Slots, is.Slots, e)
@@ -163,32 +175,34 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 			pool, c.Week.Year, c.Week.Week, is.Slots, is.SLA, is.Jobs, lowered.slots, unixtime.Of(lowered.at))
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	what := "alloc set"
 	if c.Slots == 0 {
 		what = "alloc unset"
 	}
-	return audit(ctx, tx, e.Editor, what, c.Pool.String()+" "+c.Week.String(), was.String(), c.Terms.String())
+	return record(ctx, tx, e.Editor, entry{
+		change: id, what: what, command: e.Command, subject: c.Pool.String() + " " + c.Week.String(), before: was.String(), after: c.Terms.String(),
+		comment: e.Comment, undoes: e.Undoes, project: project, pool: pool, week: c.Week,
+	})
 }
 
-func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error) {
-	project, _, err := projectID(ctx, tx, p.Project)
+func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (project, id int64, err error) {
+	project, _, err = projectID(ctx, tx, p.Project)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if create {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step, hosts) VALUES (?, ?, ?, ?)`, project, p.User, p.Step, p.Hosts)
+		_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step, hosts) VALUES (?, ?, ?, ?)`, project, p.User, p.Step, p.Hosts)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	var id int64
 	err = tx.QueryRowContext(ctx, `SELECT id FROM pool WHERE project = ? AND user = ? AND step = ? AND hosts = ?`, project, p.User, p.Step, p.Hosts).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, fmt.Errorf("%w: %s", ErrUnknownAllocation, p)
+		return 0, 0, fmt.Errorf("%w: %s", ErrUnknownAllocation, p)
 	}
-	return id, err
+	return project, id, err
 }
 
 // InForce returns the plan of one week in the engine's terms. A pool whose slots were

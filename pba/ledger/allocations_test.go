@@ -26,7 +26,7 @@ func addProject(t *testing.T, l *Ledger, p Project) {
 
 func changeAll(t *testing.T, l *Ledger, e Edit, changes ...Change) {
 	t.Helper()
-	if err := l.ChangeAllocations(context.Background(), e, changes); err != nil {
+	if _, err := l.ChangeAllocations(context.Background(), e, changes); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,7 +99,7 @@ func TestWithdrawnInMidWeek(t *testing.T) { // R25
 	if all, err := l.Allocations(ctx, week, week); err != nil || len(all) != 0 {
 		t.Errorf("it is listed: %v %v", all, err)
 	}
-	if err := l.ChangeAllocations(ctx, e, []Change{{Pool: chipA, Week: week}}); !errors.Is(err, ErrUnknownAllocation) {
+	if _, err := l.ChangeAllocations(ctx, e, []Change{{Pool: chipA, Week: week}}); !errors.Is(err, ErrUnknownAllocation) {
 		t.Errorf("it can be withdrawn again: %v", err)
 	}
 	for _, c := range []struct {

@@ -116,7 +116,7 @@ func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 		if err := setManagers(ctx, tx, id, p.Managers); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "project add", p.Name, "", p.String())
+		return audit(ctx, tx, by, id, "project add", p.Name, "", p.String())
 	})
 }
 
@@ -147,7 +147,7 @@ func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project, thisWeek 
 		if err := setManagers(ctx, tx, id, p.Managers); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "project set", p.Name, was.String(), p.String())
+		return audit(ctx, tx, by, id, "project set", p.Name, was.String(), p.String())
 	})
 }
 
@@ -187,7 +187,7 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 		if err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "project remove", name, was.String(), "")
+		return audit(ctx, tx, by, id, "project remove", name, was.String(), "")
 	})
 }
 
@@ -214,7 +214,7 @@ func (l *Ledger) SetPaused(ctx context.Context, by Editor, paused bool) (bool, e
 		if err := setMeta(ctx, tx, metaPaused, value); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, what, "", "", "")
+		return audit(ctx, tx, by, 0, what, "", "", "")
 	})
 	return changed, err
 }
@@ -235,8 +235,9 @@ func (l *Ledger) edit(ctx context.Context, what string, f func(*sql.Tx) error) e
 	return err
 }
 
-func audit(ctx context.Context, tx *sql.Tx, by Editor, what, subject, before, after string) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO edit (at, who, what, subject, before, after) VALUES (?, ?, ?, ?, ?, ?)`,
-		unixtime.Of(by.At), by.Who, what, subject, before, after)
+// audit writes a row of the log for an edit of something else than allocations: of a
+// project, unless 0.
+func audit(ctx context.Context, tx *sql.Tx, by Editor, project int64, what, subject, before, after string) error {
+	_, err := record(ctx, tx, by, entry{project: project, what: what, subject: subject, before: before, after: after})
 	return err
 }

@@ -103,7 +103,7 @@ func (l *Ledger) AddFlow(ctx context.Context, by Editor, name string, steps []st
 		if err := setSteps(ctx, tx, id, steps); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "flow add", name, "", strings.Join(steps, ","))
+		return audit(ctx, tx, by, 0, "flow add", name, "", strings.Join(steps, ","))
 	})
 }
 
@@ -125,7 +125,7 @@ func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []st
 		if err := setSteps(ctx, tx, id, steps); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "flow set", name, strings.Join(was, ","), strings.Join(steps, ","))
+		return audit(ctx, tx, by, 0, "flow set", name, strings.Join(was, ","), strings.Join(steps, ","))
 	})
 }
 
@@ -186,6 +186,6 @@ func (l *Ledger) RemoveFlow(ctx context.Context, by Editor, name string) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM flow WHERE id = ?`, id); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "flow remove", name, strings.Join(was, ","), "")
+		return audit(ctx, tx, by, 0, "flow remove", name, strings.Join(was, ","), "")
 	})
 }

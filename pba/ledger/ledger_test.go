@@ -390,7 +390,7 @@ func TestPlanEdits(t *testing.T) {
 	w48, w49 := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
 	chipA, bobs := Pool{Project: "chipA"}, Pool{Project: "chipA", User: "bob", Step: "syn"}
 	edit := Edit{Editor: by}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}}); !errors.Is(err, ErrUnknownProject) {
+	if _, err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}}); !errors.Is(err, ErrUnknownProject) {
 		t.Errorf("unknown project: %v", err)
 	}
 	if err := l.AddProject(ctx, by, Project{Name: "chipA", Group: "chip", Managers: []string{"bob", "alice"}}); err != nil {
@@ -403,10 +403,10 @@ func TestPlanEdits(t *testing.T) {
 	if d := cmp.Diff([]Project{{Name: "chipA", Group: "chip", Managers: []string{"alice", "bob"}}}, all); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}, {chipA, w49, Terms{Slots: 5, SLA: plan.Velocity}}}); err != nil {
+	if _, err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}, {chipA, w49, Terms{Slots: 5, SLA: plan.Velocity}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{bobs, w48, Terms{Slots: 2, SLA: plan.Velocity}}}); err != nil {
+	if _, err := l.ChangeAllocations(ctx, edit, []Change{{bobs, w48, Terms{Slots: 2, SLA: plan.Velocity}}}); err != nil {
 		t.Fatal(err)
 	}
 	inForce := func(w calendar.Week) []plan.Allocation {
@@ -428,7 +428,7 @@ func TestPlanEdits(t *testing.T) {
 	if next := inForce(w49); next[0].ID != pools[0].ID {
 		t.Errorf("a pool must be the same over Monday: %v, then %v", pools, next)
 	}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{Pool: bobs, Week: w48}, {Pool: bobs, Week: w49}}); !errors.Is(err, ErrUnknownAllocation) {
+	if _, err := l.ChangeAllocations(ctx, edit, []Change{{Pool: bobs, Week: w48}, {Pool: bobs, Week: w49}}); !errors.Is(err, ErrUnknownAllocation) {
 		t.Errorf("unset of nothing: %v", err)
 	}
 	if err := l.RemoveProject(ctx, by, "chipA", w48); err == nil || !strings.Contains(err.Error(), "2026-W48") {

@@ -128,7 +128,7 @@ func (l *Ledger) AddRequest(ctx context.Context, by Editor, r Request, limits Re
 		if id, err = res.LastInsertId(); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, "alloc request", requestSubject(id, r), "", r.String())
+		return audit(ctx, tx, by, project, "alloc request", requestSubject(id, r), "", r.String())
 	})
 	return id, err
 }
@@ -161,7 +161,7 @@ func (limits RequestLimits) check(ctx context.Context, tx *sql.Tx, by Editor, r 
 // ErrRequestAnswered is wrapped if it is not open.
 func (l *Ledger) CloseRequest(ctx context.Context, by Editor, id int64, state RequestState, answer string, thisWeek calendar.Week) error {
 	return l.edit(ctx, "close the request", func(tx *sql.Tx) error {
-		return closeRequest(ctx, tx, by, id, state, answer, thisWeek)
+		return closeRequest(ctx, tx, by, id, state, answer, thisWeek, 0)
 	})
 }
 
@@ -169,16 +169,19 @@ func (l *Ledger) CloseRequest(ctx context.Context, by Editor, id int64, state Re
 // nothing. ErrRequestAnswered is wrapped if the request is not open.
 func (l *Ledger) GrantRequest(ctx context.Context, e Edit, id int64, changes []Change) error {
 	return l.edit(ctx, "grant the request", func(tx *sql.Tx) error {
+		var logged int64
 		for _, c := range changes {
-			if err := change(ctx, tx, e, c); err != nil {
+			var err error
+			if logged, err = change(ctx, tx, e, c, logged); err != nil {
 				return err
 			}
 		}
-		return closeRequest(ctx, tx, e.Editor, id, RequestGranted, "", e.ThisWeek)
+		return closeRequest(ctx, tx, e.Editor, id, RequestGranted, "", e.ThisWeek, logged)
 	})
 }
 
-func closeRequest(ctx context.Context, tx *sql.Tx, by Editor, id int64, state RequestState, answer string, thisWeek calendar.Week) error {
+// closeRequest closes a request, and adds that to a change in the log, to a new one for 0.
+func closeRequest(ctx context.Context, tx *sql.Tx, by Editor, id int64, state RequestState, answer string, thisWeek calendar.Week, logged int64) error {
 	r, err := request(ctx, tx, id, thisWeek)
 	if err != nil {
 		return err
@@ -192,5 +195,10 @@ func closeRequest(ctx context.Context, tx *sql.Tx, by Editor, id int64, state Re
 		return err
 	}
 	what := map[RequestState]string{RequestGranted: "alloc grant", RequestDeclined: "alloc decline", RequestWithdrawn: "alloc withdraw"}[state]
-	return audit(ctx, tx, by, what, requestSubject(id, r), r.String(), answer)
+	e := entry{change: logged, what: what, subject: requestSubject(id, r), before: r.String(), after: answer}
+	if err := tx.QueryRowContext(ctx, `SELECT project FROM request WHERE id = ?`, id).Scan(&e.project); err != nil {
+		return err
+	}
+	_, err = record(ctx, tx, by, e)
+	return err
 }

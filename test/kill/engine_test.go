@@ -193,8 +193,9 @@ func prepare(ctx context.Context, p home.Paths) error {
 	}
 	week := calendar.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
 	pool, terms := ledger.Pool{Project: "chipA"}, ledger.Terms{Slots: 3, SLA: plan.Velocity}
-	return l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, []ledger.Change{
+	_, err = l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, []ledger.Change{
 		{Pool: pool, Week: week, Terms: terms},
 		{Pool: pool, Week: calendar.AddWeeks(week, 1), Terms: terms},
 	})
+	return err
 }
