@@ -71,8 +71,10 @@ func (l *Ledger) Requests(ctx context.Context, thisWeek calendar.Week, all bool)
 
 func requests(ctx context.Context, q querier, thisWeek calendar.Week, where string, args ...any) ([]Request, error) {
 	all, err := list(ctx, q, func(r *Request) []any {
-		return []any{&r.ID, &r.Project, &r.User, &r.Step, &r.Hosts, &r.Slots, &r.From.Year, &r.From.Week, &r.To.Year, &r.To.Week,
-			&r.Why, &r.UID, &r.By, when(&r.Asked), &r.State, &r.Answer, &r.Answerer, when(&r.Answered)}
+		return []any{
+			&r.ID, &r.Project, &r.User, &r.Step, &r.Hosts, &r.Slots, &r.From.Year, &r.From.Week, &r.To.Year, &r.To.Week,
+			&r.Why, &r.UID, &r.By, when(&r.Asked), &r.State, &r.Answer, &r.Answerer, when(&r.Answered),
+		}
 	}, `SELECT r.id, p.name, r.user, r.step, r.hosts, r.slots, r.first_year, r.first_week, r.last_year, r.last_week,
 			r.why, r.uid, r.who, r.asked, r.state, r.answer, r.answerer, r.answered
 		FROM request r JOIN project p ON p.id = r.project WHERE `+where+` ORDER BY r.id`, args...)
