@@ -47,12 +47,11 @@ func copyCommand(p process) *cli.Command {
 
 // applyProposal prints what changes and, but in a dry run, does it.
 func applyProposal(ctx context.Context, d *desk.Desk, p *desk.Proposal, dryRun bool, out io.Writer) error {
-	lines := desk.Lines(p.Differences)
-	if len(lines) == 0 {
+	if len(p.Lines) == 0 {
 		fmt.Fprintln(out, "Nothing to change: the plan is so already.")
 		return nil
 	}
-	printLines(out, lines)
+	printLines(out, p.Lines)
 	if dryRun {
 		return nil
 	}
@@ -62,6 +61,6 @@ func applyProposal(ctx context.Context, d *desk.Desk, p *desk.Proposal, dryRun b
 	if _, err := p.Apply(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(len(lines), "change"))
+	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(len(p.Lines), "change"))
 	return nil
 }

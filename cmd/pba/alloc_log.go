@@ -88,7 +88,7 @@ func undoCommand(p process) *cli.Command {
 // applyUndo prints what an undo changes and, but in a dry run, does it.
 func applyUndo(ctx context.Context, d *desk.Desk, undo *desk.Proposal, c *cli.Context) error {
 	out := c.App.Writer
-	printLines(out, desk.Lines(undo.Differences))
+	printLines(out, undo.Lines)
 	if len(undo.Over) > 0 {
 		fmt.Fprintf(out, "Over, and not changed: %s.\n", joinRanges(undo.Over))
 	}

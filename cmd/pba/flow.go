@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -21,7 +22,9 @@ func flowCommand(p process) *cli.Command {
 		Name: "flow", Usage: "define flows: the steps that jobs of a project may name",
 		Subcommands: []*cli.Command{
 			{
-				Name: "add", Usage: "add a flow", ArgsUsage: "NAME --steps STEP,STEP…", Flags: steps(),
+				Name: "add", Usage: "add a flow", ArgsUsage: "[NAME] (--steps STEP,STEP… | --preset PRESET)",
+				Description: presets(),
+				Flags:       append(steps(), &cli.StringFlag{Name: "preset", Usage: "the steps of this `PRESET`, which is the default of NAME, too"}),
 				Action: func(c *cli.Context) error {
 					return withFlow(c, p, (*desk.Desk).AddFlow, "Flow %s is added. Next: pba project set PROJECT --flow %[1]s\n")
 				},
@@ -45,26 +48,56 @@ func flowCommand(p process) *cli.Command {
 	}
 }
 
+// presets lists the flows that can be added by their names.
+func presets() string {
+	var b strings.Builder
+	b.WriteString("The presets, and their steps:")
+	for _, p := range desk.FlowPresets() {
+		fmt.Fprintf(&b, "\n%-13s %s", p.Name, strings.Join(p.Steps, ","))
+	}
+	return b.String()
+}
+
 // withFlow changes a flow, and says so.
 func withFlow(c *cli.Context, p process, change func(*desk.Desk, context.Context, string, []string) error, done string) error {
-	args, err := commands.Args(c, 1, 1)
+	least := 1
+	if c.IsSet("preset") {
+		least = 0
+	}
+	args, err := commands.Args(c, least, 1)
 	if err != nil {
 		return err
 	}
-	var steps []string
-	if c.Command.Name != "remove" {
-		if c.String("steps") == "" {
-			return shell.Usagef("a flow needs steps: add --steps STEP,STEP…")
-		}
-		steps = strings.Split(c.String("steps"), ",")
+	name, steps, err := flowOf(c, args)
+	if err != nil {
+		return err
 	}
 	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
-		if err := change(d, ctx, args[0], steps); err != nil {
+		if err := change(d, ctx, name, steps); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.App.Writer, done, shell.Printable(args[0]))
+		fmt.Fprintf(c.App.Writer, done, shell.Printable(name))
 		return nil
 	})
+}
+
+// flowOf returns the name and the steps that a command line gives.
+func flowOf(c *cli.Context, args []string) (name string, steps []string, err error) {
+	if len(args) > 0 {
+		name = args[0]
+	}
+	switch {
+	case c.Command.Name == "remove":
+		return name, nil, nil
+	case c.IsSet("preset") && c.IsSet("steps"):
+		return "", nil, shell.Usagef("--steps and --preset exclude each other")
+	case c.IsSet("preset"):
+		preset, err := desk.Preset(c.String("preset"))
+		return cmp.Or(name, preset.Name), preset.Steps, withExitCode(err)
+	case c.String("steps") == "":
+		return "", nil, shell.Usagef("a flow needs steps: add --steps STEP,STEP…")
+	}
+	return name, strings.Split(c.String("steps"), ","), nil
 }
 
 func listFlows(ctx context.Context, d *desk.Desk, _ *cli.Context) (*table.Table, any, error) {

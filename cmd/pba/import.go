@@ -69,9 +69,8 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 	if i.Cells {
 		printCells(out, i.Differences)
 	} else {
-		lines := desk.Lines(i.Differences)
-		printLines(out, lines)
-		changed = len(lines)
+		printLines(out, i.Lines)
+		changed = len(i.Lines)
 	}
 	if o.dryRun {
 		return nil

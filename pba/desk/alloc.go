@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,9 @@ import (
 // Pool names slots of a project, or of one of its users, steps, or both.
 type Pool = ledger.Pool
 
-// Allocations lists what is planned, for a project or for all: in the weeks that are
-// named, else from this week on.
+// Allocations lists what is planned, for a project or for all, in the weeks that are
+// named, else from this week on: by week, project, step in the flow's order, user and host
+// set.
 func (d *Desk) Allocations(ctx context.Context, project string, when When) ([]ledger.Allocation, error) {
 	if err := d.requireProject(ctx, project, false); err != nil {
 		return nil, err
@@ -35,6 +37,11 @@ func (d *Desk) Allocations(ctx context.Context, project string, when When) ([]le
 	all = slices.DeleteFunc(all, func(a ledger.Allocation) bool {
 		return project != "" && a.Project != project || len(weeks) > 0 && !slices.Contains(weeks, a.Week)
 	})
+	if err != nil {
+		return nil, err
+	}
+	order, err := d.stepOrder(ctx)
+	slices.SortFunc(all, func(a, b ledger.Allocation) int { return cmp.Or(a.Week.Compare(b.Week), order.compare(a.Pool, b.Pool)) })
 	return append([]ledger.Allocation{}, all...), err
 }
 
@@ -103,6 +110,9 @@ func (d *Desk) Export(ctx context.Context, projects []string, when When) (*PlanF
 		return nil, err
 	}
 	f := &PlanFile{From: from, To: to, Projects: projects}
+	if f.Steps, err = d.stepsOfProjects(ctx); err != nil {
+		return nil, err
+	}
 	for _, a := range planned {
 		if len(projects) > 0 && !slices.Contains(projects, a.Project) {
 			continue
@@ -120,6 +130,7 @@ type Import struct {
 	Differences []Difference
 	Kept        []Difference // of a table: cells that others changed since it was exported, and the file did not
 	Cells       bool         // it is a table
+	Lines       []Line       // of another file: the differences, joined where they are the same in weeks in a row
 
 	note    note
 	force   bool
@@ -172,6 +183,11 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader, force b
 	if i.Differences, err = d.differences(ctx, i.file); err != nil || len(i.Differences) == 0 {
 		return i, err
 	}
+	order, err := d.stepOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.Lines = planLines(i.Differences, order)
 	for _, x := range i.Differences {
 		i.changes = append(i.changes, x.Change)
 	}

@@ -317,6 +317,7 @@ func (p *SheetPlan) place(c ledger.Change, part changePart) (row, column int) {
 		}
 	case partWeek:
 		return p.sheet.rows[0].number, p.weeks[c.Week]
+	case partSlots:
 	}
 	if !written {
 		return row, p.columns["project"]

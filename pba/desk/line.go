@@ -16,23 +16,23 @@ type Line struct {
 	Was   ledger.Terms   `json:"was"` // zero: it is new
 }
 
-// Lines joins differences that are the same in weeks in a row, by first week, project,
-// user, step and host set.
-func Lines(all []Difference) []Line {
+// planLines joins differences that are the same in weeks in a row, by first week, project,
+// step, user and host set.
+func planLines(all []Difference, order stepOrder) []Line {
 	lines := make([]Line, len(all))
 	for i, d := range all {
 		lines[i] = Line{Pool: d.Pool, Weeks: calendar.Range{First: d.Week, Last: d.Week}, Terms: d.Terms, Was: d.Was}
 	}
-	lines = inRows(lines)
+	lines = inRows(lines, order)
 	slices.SortStableFunc(lines, func(a, b Line) int { return a.Weeks.First.Compare(b.Weeks.First) })
 	return lines
 }
 
-// inRows sorts lines of single weeks by project, user, step, host set and week, and joins
+// inRows sorts lines of single weeks by project, step, user, host set and week, and joins
 // those that differ in their week alone and follow each other.
-func inRows(lines []Line) []Line {
+func inRows(lines []Line, order stepOrder) []Line {
 	slices.SortFunc(lines, func(a, b Line) int {
-		return cmp.Or(a.Pool.Compare(b.Pool), a.Weeks.First.Compare(b.Weeks.First))
+		return cmp.Or(order.compare(a.Pool, b.Pool), a.Weeks.First.Compare(b.Weeks.First))
 	})
 	joined := lines[:0]
 	for _, l := range lines {

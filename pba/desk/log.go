@@ -60,8 +60,12 @@ func (d *Desk) Changes(ctx context.Context, q LogQuery) ([]Logged, error) {
 			return nil, err
 		}
 	}
+	order, err := d.stepOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
 	undoings, err := d.ledger.Undoings(ctx)
-	return logged(found, undone(undoings)), err
+	return logged(found, undone(undoings), order), err
 }
 
 // since reads a date or a week of the past, and returns its beginning.
@@ -80,7 +84,7 @@ func (d *Desk) since(text string) (time.Time, error) {
 }
 
 // logged puts the rows of each change together.
-func logged(rows []ledger.Record, undone map[int64]int64) []Logged {
+func logged(rows []ledger.Record, undone map[int64]int64, order stepOrder) []Logged {
 	all := []Logged{}
 	for i := 0; i < len(rows); {
 		r := rows[i]
@@ -94,7 +98,7 @@ func logged(rows []ledger.Record, undone map[int64]int64) []Logged {
 			}
 		}
 		if len(cells) > 0 {
-			one.Lines = Lines(cells)
+			one.Lines = planLines(cells, order)
 		}
 		all = append(all, one)
 	}

@@ -24,6 +24,8 @@ type PlanFile struct {
 	Projects    []string
 	Allocations []ledger.Change
 
+	Steps map[string][]string // of projects in the order of their flows, for Write; others are in order of their names
+
 	Lines        map[ledger.Change]int // of the allocations in the file that was read
 	ProjectLines []int                 // of the projects
 }
@@ -39,7 +41,7 @@ const planHead = `# A plan of Allotment: all that these projects have in these w
 `
 
 // Write writes the plan so that the same plan gives the same text, one line for an
-// allocation's weeks in a row: by project, user, step, host set and week.
+// allocation's weeks in a row: by project, step, user, host set and week.
 func (f *PlanFile) Write(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%sfrom: %s\nto: %s\nprojects: [%s]\n", planHead, f.From, f.To,
@@ -48,7 +50,7 @@ func (f *PlanFile) Write(out io.Writer) error {
 	for i, c := range f.Allocations {
 		lines[i] = Line{Pool: c.Pool, Weeks: calendar.Range{First: c.Week, Last: c.Week}, Terms: c.Terms}
 	}
-	if lines = inRows(lines); len(lines) == 0 {
+	if lines = inRows(lines, newStepOrder(f.Steps)); len(lines) == 0 {
 		b.WriteString("allocations: []\n")
 	} else {
 		b.WriteString("allocations:\n")

@@ -144,9 +144,9 @@ func TestLines(t *testing.T) {
 	change := func(project string, week int, is, was ledger.Terms) Difference {
 		return Difference{ledger.Change{Pool: Pool{Project: project}, Week: calendar.AddWeeks(w48, week), Terms: is}, was}
 	}
-	got := Lines([]Difference{
+	got := planLines([]Difference{
 		change("A", 0, four, three), change("B", 0, ledger.Terms{}, three), change("A", 1, four, three), change("B", 1, four, three), change("A", 2, four, ledger.Terms{}), change("A", 4, four, ledger.Terms{}),
-	})
+	}, nil)
 	line := func(project string, first, last int, is, was ledger.Terms) Line {
 		return Line{Pool{Project: project}, calendar.Range{First: calendar.AddWeeks(w48, first), Last: calendar.AddWeeks(w48, last)}, is, was}
 	}

@@ -18,6 +18,7 @@ type Proposal struct {
 	Differences []Difference
 	Undoes      int64            // the change that it undoes; 0: none
 	Over        []calendar.Range // weeks that are over and stay as they are
+	Lines       []Line           // the differences, joined where they are the same in weeks in a row
 
 	planner *planner
 	note    note
@@ -31,6 +32,11 @@ func (d *Desk) propose(ctx context.Context, n note, differences func(context.Con
 	if p.Differences, err = differences(ctx); err != nil || len(p.Differences) == 0 {
 		return p, err
 	}
+	order, err := d.stepOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.Lines = planLines(p.Differences, order)
 	changes := p.changes()
 	if p.planner, err = d.planner(ctx, changes); err == nil {
 		err = p.planner.checkAll(ctx, changes)

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -81,6 +82,13 @@ func (d *Desk) Usage(ctx context.Context, p Period) (*Usage, error) {
 		return nil, err
 	}
 	rows := report.Usages(farm, use, d.zone(), p.Project)
+	order, err := d.stepOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(rows, func(a, b report.Usage) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Project, b.Project), order.compareSteps(a.Project, a.Step, b.Step))
+	})
 	return &Usage{p, rows}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
@@ -115,11 +123,11 @@ func withoutPromise(uses []Use) []string {
 // By is what a report's rows are grouped by.
 type By = report.By
 
-// Key is what a report's row is of, and Use its slot-hours.
-type (
-	Key = report.Key
-	Use = report.Use
-)
+// Key is what a report's row is of.
+type Key = report.Key
+
+// Use is a row of a report of use.
+type Use = report.Use
 
 // What the rows of reports can be grouped by.
 var (

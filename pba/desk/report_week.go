@@ -24,13 +24,17 @@ type Week struct {
 	Away error          `json:"-"` // why what goes on now is not known; nil: it is
 }
 
-// The parts of a week's report.
-type (
-	ProjectWeek = report.ProjectWeek
-	UserWeek    = report.UserWeek
-	Waited      = report.Waited
-	End         = report.End
-)
+// ProjectWeek is a project's part of a week's report.
+type ProjectWeek = report.ProjectWeek
+
+// UserWeek is a user's part of a week's report.
+type UserWeek = report.UserWeek
+
+// Waited is how long jobs waited, in a week's report.
+type Waited = report.Waited
+
+// End is how many reclaims ended in one way, in a week's report.
+type End = report.End
 
 // Readers that a week's report has parts for.
 const (

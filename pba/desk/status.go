@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -178,12 +179,21 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 			}
 		}
 	}
+	order, err := d.stepOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(shown.Pools, func(a, b PoolStatus) int { return order.compare(a.pool(), b.pool()) })
 	for i := range r.State.Memory.Reclaims { // as the last cycle left them
 		if rc := &r.State.Memory.Reclaims[i]; rc.Phase.Open() {
 			shown.Reclaims = append(shown.Reclaims, showReclaim(rc))
 		}
 	}
 	return shown, nil
+}
+
+func (p *PoolStatus) pool() Pool {
+	return Pool{Project: p.Project, User: p.User, Step: p.Step, Hosts: p.Hosts}
 }
 
 // dummySlots are the slots of dummy jobs, without standby jobs.

@@ -76,15 +76,3 @@ func inARow(what string, weeks []calendar.Week) error {
 	}
 	return nil
 }
-
-// week reads a week that has begun; this one for "".
-func (d *Desk) week(text string) (calendar.Week, error) {
-	if text == "" {
-		return d.thisWeek(), nil
-	}
-	w, err := calendar.Reader{This: d.thisWeek(), Past: true}.Week(text)
-	if err != nil {
-		return w, invalidf("--week: %w", err)
-	}
-	return w, nil
-}
