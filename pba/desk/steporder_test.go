@@ -14,8 +14,16 @@ import (
 func TestStepOrder(t *testing.T) {
 	steps := map[string][]string{"A": {"logic", "synthesis", "mask"}}
 	pools := []Pool{
-		{Project: "A", Step: "mask"}, {Project: "B", Step: "mask"}, {Project: "A", Step: "old"}, {Project: "A", Step: "synthesis"}, {Project: "B", Step: "logic"},
-		{Project: "A", Step: "logic", Hosts: "gpu"}, {Project: "A"}, {Project: "A", Step: "logic", User: "bob"}, {Project: "A", Step: "logic"}, {Project: "A", Step: "early"},
+		{Project: "A", Step: "mask"},
+		{Project: "B", Step: "mask"},
+		{Project: "A", Step: "old"},
+		{Project: "A", Step: "synthesis"},
+		{Project: "B", Step: "logic"},
+		{Project: "A", Step: "logic", Hosts: "gpu"},
+		{Project: "A"},
+		{Project: "A", Step: "logic", User: "bob"},
+		{Project: "A", Step: "logic"},
+		{Project: "A", Step: "early"},
 	}
 	slices.SortFunc(pools, newStepOrder(steps).compare)
 	var got []string
