@@ -2,7 +2,6 @@ package calendar
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,23 +26,17 @@ type Reader struct {
 // WeekForms are the ways to write a week, for errors and help.
 const WeekForms = "2026-W48, W48, 48, 2026-11-25, now, next or +1"
 
-var (
-	numberedWeek = regexp.MustCompile(`^[Ww]?([0-9]{1,2})$`)
-	numberRange  = regexp.MustCompile(`^([Ww]?[0-9]{1,2})-([Ww]?[0-9]{1,2})$`)
-	weeksAhead   = regexp.MustCompile(`^\+([0-9]{1,3})$`)
-)
-
 // Week reads one week: 2026-W48; W48 or 48, the next one of that number; a date, for its
 // week; now or this, next, or +1, a number of weeks ahead.
 func (r Reader) Week(text string) (Week, error) {
 	relative := true
-	var ahead int
-	switch m := weeksAhead.FindStringSubmatch(text); {
+	ahead := 0
+	switch digits, plus := strings.CutPrefix(text, "+"); {
 	case text == "now" || text == "this":
 	case text == "next":
 		ahead = 1
-	case m != nil:
-		ahead, _ = strconv.Atoi(m[1])
+	case plus:
+		ahead, relative = number(digits, 3)
 	default:
 		relative = false
 	}
@@ -53,21 +46,35 @@ func (r Reader) Week(text string) (Week, error) {
 	case relative:
 		return AddWeeks(r.This, ahead), nil
 	}
-	if m := numberedWeek.FindStringSubmatch(text); m != nil {
-		number, _ := strconv.Atoi(m[1])
-		return r.numbered(text, number)
+	if n, ok := weekNumber(text); ok {
+		return r.numbered(text, n)
 	}
 	if day, err := time.Parse(time.DateOnly, text); err == nil && day.Year() > 0 {
 		return WeekOf(day, time.UTC), nil
 	}
 	w, err := ParseWeek(strings.ToUpper(text))
-	if err != nil && !isoWeek.MatchString(text) {
+	if year, week, _ := strings.Cut(text, "-"); err != nil && !(len(year) == 4 && len(week) == 3) {
 		return w, fmt.Errorf("%q is no week; write it like %s", text, r.forms())
 	}
 	return w, err
 }
 
-var isoWeek = regexp.MustCompile(`^[0-9]{4}-[Ww][0-9]{2}$`)
+// weekNumber reads W48 and 48.
+func weekNumber(text string) (n int, ok bool) {
+	if text != "" && (text[0] == 'W' || text[0] == 'w') {
+		text = text[1:]
+	}
+	return number(text, 2)
+}
+
+// number reads a number of some digits at most.
+func number(text string, most int) (n int, ok bool) {
+	if text == "" || len(text) > most || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil
+}
 
 func (r Reader) forms() string {
 	if r.Kept {
@@ -133,13 +140,16 @@ func (r Reader) Weeks(text string) ([]Week, error) {
 // without a year is the next of that number after the first.
 func (r Reader) ends(text string) (first, last Week, err error) {
 	begin, end, several := strings.Cut(text, "..")
-	if m := numberRange.FindStringSubmatch(text); m != nil {
-		begin, end, several = m[1], m[2], true
+	if a, b, dash := strings.Cut(text, "-"); dash {
+		_, from := weekNumber(a)
+		if _, to := weekNumber(b); from && to {
+			begin, end, several = a, b, true
+		}
 	}
 	if first, err = r.Week(begin); err != nil || !several {
 		return first, first, err
 	}
-	if numberedWeek.MatchString(end) {
+	if _, ok := weekNumber(end); ok {
 		r = Reader{This: first, Last: AddWeeks(first, 53), Kept: r.Kept}
 	}
 	if last, err = r.Week(end); err == nil && last.Year > 9999 {
