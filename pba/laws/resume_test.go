@@ -120,15 +120,18 @@ func (g *judge) judgeRoom(j *backends.Job, p *plan.Allocation) {
 // couldResume reports whether the hosts of a suspended job have its slots, once all jobs that may be
 // preempted there are gone.
 func (g *judge) couldResume(j *backends.Job) bool {
-	could := map[string]int{}
+	could, all := map[string]int{}, map[string]int{}
 	for _, h := range g.state.Farm.Hosts {
 		if h.State == backends.HostUp {
-			could[h.Name] = h.Slots
+			could[h.Name], all[h.Name] = h.Slots, h.Slots
 		}
 	}
 	take := func(b *backends.Job, sign int) {
 		for _, p := range b.Hosts {
-			if _, up := could[p.Host]; up {
+			switch _, up := could[p.Host]; {
+			case up && b.Exclusive:
+				could[p.Host] += sign * all[p.Host]
+			case up:
 				could[p.Host] += sign * p.Slots
 			}
 		}
