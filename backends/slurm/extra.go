@@ -110,6 +110,9 @@ func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]
 		switch {
 		case *change.OneHost:
 			set("NumNodes", "1-1")
+			if change.Hosts == nil { // with this, which is as it was, all is refused for a job that has started: it would shrink
+				set("ExcNodeList", formatHosts(j.excludes(p)))
+			}
 		case j.Slots > 1:
 			return unable("a job keeps its limit of one host")
 		case change.Slots != nil: // it was on one for want of more slots
@@ -152,6 +155,14 @@ func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]
 		set("Dependency", after)
 	}
 	return all, nil
+}
+
+// excludes returns the hosts that a job must not run on, those of its pin too.
+func (j *listedJob) excludes(p *snapshot) []string {
+	if len(j.Pinned) > 0 {
+		return p.othersThan(j.Pinned, j.excluded)
+	}
+	return j.excluded
 }
 
 // invalidNodes is Slurm's answer to an empty list of required nodes for a job that has started.
