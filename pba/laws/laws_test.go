@@ -2,7 +2,9 @@ package laws
 
 import (
 	"flag"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,12 @@ import (
 
 	"pgregory.net/rapid"
 )
+
+// A farm's garbage is small, and soon all of it is: collected less often, the laws take two thirds of the time.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 // No act of the engine takes slots from a pool that uses them within its guarantee.
 func TestLawNoPoolIsChargedLess(t *testing.T) { obeyed(t, lawCharge) }
