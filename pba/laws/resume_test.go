@@ -174,7 +174,7 @@ func (g *judge) judgeWait(j *backends.Job) {
 			return
 		}
 	}
-	if len(j.Hosts) == 1 && g.couldResume(j) { // on several hosts no job is preempted for it
+	if len(j.Hosts) == 1 && !j.Exclusive && g.couldResume(j) { // on several hosts no job is preempted for it; an exclusive one needs room for whole hosts
 		g.d.breach(lawResume, "job %v has waited %v to be resumed on %v, where enough jobs may be preempted, and none is", j.ID, is.Clock, j.Hosts)
 	}
 }
