@@ -274,7 +274,10 @@ func (s *serving) chooseAnew(b *job) *candidate {
 }
 
 func chooseOn(h *host, b *job) *candidate {
-	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() || len(b.Needs) > 0 && h.couldOffer(b) == 0 {
+	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
+		return nil
+	}
+	if len(b.Needs) > 0 && b.State != backends.Suspended && h.couldOffer(b) == 0 { // a suspended one has its resources
 		return nil
 	}
 	if b.Exclusive {
