@@ -199,10 +199,10 @@ func gridBlock(out io.Writer, lines []gridLine, at, width int) (next int) {
 	for _, l := range lines {
 		text := nameCells(l.names, names)
 		for i, w := range cells {
-			text += " " + strings.Repeat(" ", w-utf8.RuneCountInString(l.cells[at+i])) + l.cells[at+i]
+			text += fmt.Sprintf(" %*s", w, l.cells[at+i])
 		}
 		if next == len(weeks) {
-			text += " " + strings.Repeat(" ", total-len(l.total)) + l.total
+			text += fmt.Sprintf(" %*s", total, l.total)
 		}
 		fmt.Fprintln(out, strings.TrimRight(text, " "))
 	}
@@ -212,21 +212,15 @@ func gridBlock(out io.Writer, lines []gridLine, at, width int) (next int) {
 // nameCells are a line's names in columns of these widths. A line of one name, such as that
 // of the totals, may use all of them.
 func nameCells(names []string, columns []int) string {
-	var b strings.Builder
-	for i, name := range names {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(name)
-		if i < len(names)-1 {
-			b.WriteString(strings.Repeat(" ", columns[i]-utf8.RuneCountInString(name)))
-		}
+	last, all := len(names)-1, len(columns)-1
+	text := ""
+	for i, name := range names[:last] {
+		text += fmt.Sprintf("%-*s ", columns[i], name)
 	}
-	all := len(columns) - 1
 	for _, w := range columns {
 		all += w
 	}
-	return b.String() + strings.Repeat(" ", max(0, all-utf8.RuneCountInString(b.String())))
+	return fmt.Sprintf("%-*s", all, text+names[last])
 }
 
 // widths are those of the columns of names: the last is as wide as the lines of one name need.

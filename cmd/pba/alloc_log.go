@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
@@ -70,8 +69,8 @@ func undoCommand(p process) *cli.Command {
 			}
 			var id int64
 			if len(args) > 0 {
-				if id, err = strconv.ParseInt(args[0], 10, 64); err != nil || id < 1 {
-					return shell.Usagef("%q is not the number of a change: see `pba alloc log`", args[0])
+				if id, err = numberOf(args[0], "change", "log"); err != nil {
+					return err
 				}
 			}
 			return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error {

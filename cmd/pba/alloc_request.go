@@ -89,9 +89,14 @@ func requestID(c *cli.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	id, err := strconv.ParseInt(args[0], 10, 64)
+	return numberOf(args[0], "request", "requests")
+}
+
+// numberOf reads the number of a thing that a command of pba alloc lists.
+func numberOf(text, thing, listedBy string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 {
-		return 0, shell.Usagef("%q is not the number of a request: see `pba alloc requests`", args[0])
+		return 0, shell.Usagef("%q is not the number of a %s: see `pba alloc %s`", text, thing, listedBy)
 	}
 	return id, nil
 }

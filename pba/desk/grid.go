@@ -123,7 +123,8 @@ func makeGrid(in gridInput, q GridQuery) *Grid {
 	for _, r := range rows {
 		g.Rows = append(g.Rows, *r)
 	}
-	slices.SortFunc(g.Rows, func(a, b GridRow) int { return a.compare(b, in.steps[a.Project]) })
+	order := newStepOrder(in.steps)
+	slices.SortFunc(g.Rows, func(a, b GridRow) int { return a.compare(b, order) })
 	for _, h := range on {
 		if q.Hosts != nil && *q.Hosts != h.Hosts {
 			continue
@@ -159,17 +160,10 @@ func (r *GridRow) key() string {
 // terms are a row's terms without its slots.
 func (r *GridRow) terms() string { return ledger.Terms{Slots: 1, SLA: r.SLA, Jobs: r.Jobs}.String() }
 
-// compare orders rows by project, user, step, host set and terms. Steps are in the order of
-// their flow, those that it does not have after them.
-func (r GridRow) compare(s GridRow, flow []string) int {
-	place := func(step string) int {
-		if i := slices.Index(flow, step); i >= 0 || step == "" {
-			return i
-		}
-		return len(flow)
-	}
+// compare orders rows by project, user, step, host set and terms.
+func (r GridRow) compare(s GridRow, order stepOrder) int {
 	return cmp.Or(cmp.Compare(r.Project, s.Project), cmp.Compare(r.User, s.User),
-		cmp.Compare(place(r.Step), place(s.Step)), r.Pool.Compare(s.Pool),
+		order.compareSteps(r.Project, r.Step, s.Step), r.Pool.Compare(s.Pool),
 		-cmp.Compare(r.SLA, s.SLA), cmp.Compare(r.Jobs, s.Jobs))
 }
 

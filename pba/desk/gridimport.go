@@ -58,27 +58,26 @@ func readKind(file string, content []byte) FileKind {
 // clash is a cell that was changed in the file and, since it was exported, in the plan.
 type clash struct {
 	difference Difference
-	edit       ledger.Edited // the first by another user
+	edit       ledger.Record // the first by another user
 }
 
 // merge sorts out what a table changes by what other users edited since it was exported. A
 // cell that has still what was exported keeps what they planned (kept); one that has not
 // is a clash. The caller's own edits, by who, don't count.
-func merge(all []Difference, edits []ledger.Edited, who string) (changes []Difference, clashes []clash, kept []Difference) {
-	type cell struct{ pool, week string }
-	first := map[cell]ledger.Edited{}
+func merge(all []Difference, edits []ledger.Record, who string) (changes []Difference, clashes []clash, kept []Difference) {
+	first := map[cell]ledger.Record{}
 	for _, e := range edits {
-		at := cell{e.Pool, e.Week.String()}
+		at := cell{e.Pool, e.Week}
 		if _, known := first[at]; !known && person(e.Who) != person(who) {
 			first[at] = e
 		}
 	}
 	for _, d := range all {
-		e, edited := first[cell{d.Pool.String(), d.Week.String()}]
+		e, edited := first[cell{d.Pool, d.Week}]
 		switch {
-		case !edited, d.Was.String() == e.Before: // or it was changed back
+		case !edited, d.Was == e.Was: // or it was changed back
 			changes = append(changes, d)
-		case d.Terms.String() == e.Before:
+		case d.Terms == e.Was:
 			kept = append(kept, d)
 		default:
 			changes = append(changes, d)
@@ -89,7 +88,7 @@ func merge(all []Difference, edits []ledger.Edited, who string) (changes []Diffe
 }
 
 // person is an editor, by sudo or not.
-func person(who string) string { return strings.TrimSuffix(who, " by sudo") }
+func person(who string) string { return strings.TrimSuffix(who, bySudo) }
 
 // errOtherPlan is returned for a table of a plan that is newer than this ledger's.
 var errOtherPlan = errors.New("its revision is newer than the plan's: it was exported from another ledger, or before a backup was restored; export the plan again, or apply the file with --force")

@@ -246,10 +246,10 @@ func TestMerge(t *testing.T) {
 		return Difference{ledger.Change{Pool: pool(step), Week: week, Terms: terms(is)}, terms(was)}
 	}
 	all := []Difference{differs("mine", 4, 5), differs("theirs", 7, 3), differs("both", 9, 8), differs("removed", 0, 2), differs("again", 20, 12), differs("theirs-new", 6, 0), differs("back", 3, 4)}
-	edited := func(who, step string, before int) ledger.Edited {
-		return ledger.Edited{Who: who, Pool: pool(step).String(), Week: week, Before: terms(before).String()}
+	edited := func(who, step string, before int) ledger.Record {
+		return ledger.Record{Who: who, Pool: pool(step), Week: week, Was: terms(before)}
 	}
-	changes, clashes, kept := merge(all, []ledger.Edited{
+	changes, clashes, kept := merge(all, []ledger.Record{
 		edited("bob (uid 2)", "theirs", 3), edited("carol (uid 3)", "theirs", 6), edited("bob (uid 2)", "both", 7), edited("bob (uid 2)", "removed", 2),
 		edited("ann (uid 1) by sudo", "again", 12), edited("bob (uid 2)", "theirs-new", 0), edited("bob (uid 2)", "back", 3), edited("bob (uid 2)", "back", 5), edited("bob (uid 2)", "other", 1),
 	}, "ann (uid 1)")

@@ -410,7 +410,7 @@ func (f *book) setRows(w *excelize.StreamWriter, row int, h GridHosts) (next int
 		slots := fmt.Sprintf("%s$%d:%s$%d", column, f.first, column, maxSheetRows)
 		hosts := fmt.Sprintf("$D$%d:$D$%d", f.first, maxSheetRows)
 		sum := fmt.Sprintf("%d+SUMIFS(%s,%s,$D%d)", others[is], slots, hosts, allocated)
-		if h.Hosts == "" { // what is not on any set: spreadsheets differ in what equals an empty cell
+		if h.Hosts == "" { // all slots less those on a set: programs differ in which cells SUMIFS takes as empty
 			sum = fmt.Sprintf(`%d+SUM(%s)-SUMIFS(%s,%s,"?*")`, others[is], slots, slots, hosts)
 		}
 		is++

@@ -142,15 +142,8 @@ func (d *Desk) Undo(ctx context.Context, id int64, comment string) (*Proposal, e
 		return nil, err
 	}
 	n.undoes = id
-	first, last := cells[0].Week, cells[0].Week
-	for _, c := range cells {
-		if c.Week.Compare(first) < 0 {
-			first = c.Week
-		}
-		if c.Week.Compare(last) > 0 {
-			last = c.Week
-		}
-	}
+	byWeek := func(a, b ledger.Record) int { return a.Week.Compare(b.Week) }
+	first, last := slices.MinFunc(cells, byWeek).Week, slices.MaxFunc(cells, byWeek).Week
 	var over []calendar.Week
 	p, err := d.propose(ctx, n, func(ctx context.Context) ([]Difference, error) {
 		planned, err := d.ledger.Allocations(ctx, first, last)
@@ -176,8 +169,7 @@ func (d *Desk) Undo(ctx context.Context, id int64, comment string) (*Proposal, e
 
 // lastOwn finds the caller's last change that may be undone without its number.
 func (d *Desk) lastOwn(ctx context.Context, undone map[int64]int64) (int64, error) {
-	who := d.Caller.String()
-	direct, _ := strings.CutSuffix(who, bySudo)
+	direct := person(d.Caller.String())
 	all, err := d.ledger.ByEditors(ctx, direct, direct+bySudo)
 	if err != nil {
 		return 0, err

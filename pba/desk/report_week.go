@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,11 +58,7 @@ func readersOf(names []string) ([]report.Reader, error) {
 	}
 	var all []report.Reader
 	for _, name := range names {
-		known := false
-		for _, r := range report.Readers() {
-			known = known || name == string(r)
-		}
-		if !known {
+		if !slices.Contains(report.Readers(), report.Reader(name)) {
 			return nil, invalidf("--for %q: want some of %s, with commas between them", name, strings.Join(Readers(), ", "))
 		}
 		all = append(all, report.Reader(name))

@@ -267,17 +267,28 @@ func pastRuns(ctx context.Context, l *ledger.Ledger, since time.Time) func(func(
 	}
 }
 
+// namedPlan reads the plan of --plan.
+func (d *Desk) namedPlan(name string) (*PlanFile, error) {
+	content, err := d.readNamed("read the plan", name, maxPlanFile)
+	if err != nil {
+		return nil, err
+	}
+	return ReadPlan(name, content)
+}
+
+// shiftTo returns the time by which a trace is moved, by whole weeks, to begin in a week.
+func shiftTo(w calendar.Week, t *trace.Store, zone *time.Location) time.Duration {
+	weeks := calendar.WeeksBetween(calendar.WeekOf(t.First, zone), w)
+	return t.First.In(zone).AddDate(0, 0, 7*weeks).Sub(t.First)
+}
+
 // setGuarantees fills in the guarantees, and moves the trace into the plan's weeks.
 func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error) {
 	zone := d.zone()
 	if o.Plan == "" {
 		return nil, o.guarantee(s)
 	}
-	content, err := d.readNamed("read the plan", o.Plan, maxPlanFile)
-	if err != nil {
-		return nil, err
-	}
-	f, err := ReadPlan(o.Plan, content)
+	f, err := d.namedPlan(o.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -294,8 +305,7 @@ func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error)
 	var notes []string
 	first, last := calendar.WeekOf(s.Trace.First, zone), calendar.WeekOf(s.Trace.Last, zone)
 	if s.Trace.Jobs > 0 && (last.Compare(f.From) < 0 || first.Compare(f.To) > 0) {
-		weeks := calendar.WeeksBetween(first, f.From)
-		s.Shift = s.Trace.First.In(zone).AddDate(0, 0, 7*weeks).Sub(s.Trace.First)
+		s.Shift = shiftTo(f.From, s.Trace, zone)
 		notes = append(notes, fmt.Sprintf("The trace begins in %s; it is played as if that were %s, the plan's first week.", first, f.From))
 	}
 	return notes, nil

@@ -102,17 +102,13 @@ func readChange(text string, weeks calendar.Reader) (planChange, error) {
 
 // changePlan returns a plan with changes, one after the other.
 func changePlan(base []ledger.Change, changes []planChange) ([]ledger.Change, error) {
-	type at struct {
-		Pool
-		calendar.Week
-	}
-	terms := map[at]Terms{}
+	terms := map[cell]Terms{}
 	for _, a := range base {
-		terms[at{a.Pool, a.Week}] = a.Terms
+		terms[cell{a.Pool, a.Week}] = a.Terms
 	}
 	for _, c := range changes {
 		for _, w := range c.weeks {
-			t := terms[at{c.pool, w}]
+			t := terms[cell{c.pool, w}]
 			if t.Slots == 0 {
 				t = Terms{SLA: plan.Velocity}
 			}
@@ -128,7 +124,7 @@ func changePlan(base []ledger.Change, changes []planChange) ([]ledger.Change, er
 			if t.Slots < 0 || t.Slots > math.MaxInt32 {
 				return nil, invalidf("--change %q: %s has %s in %s: it can't have %d", c.text, c.pool, printable.Count(had, "slot"), w, t.Slots)
 			}
-			terms[at{c.pool, w}] = t
+			terms[cell{c.pool, w}] = t
 		}
 	}
 	var all []ledger.Change
@@ -174,11 +170,7 @@ type basePlan struct {
 // basePlan reads --plan, or the plan of the ledger from this week on.
 func (d *Desk) basePlan(ctx context.Context, o *Simulation) (*basePlan, error) {
 	if o.Plan != "" {
-		content, err := d.readNamed("read the plan", o.Plan, maxPlanFile)
-		if err != nil {
-			return nil, err
-		}
-		f, err := ReadPlan(o.Plan, content)
+		f, err := d.namedPlan(o.Plan)
 		if err != nil {
 			return nil, err
 		}
@@ -311,18 +303,11 @@ func (d *Desk) readChanges(texts []string, base *basePlan) ([]planChange, error)
 
 // spanOf returns the first and the last week that changes are for.
 func spanOf(changes []planChange) (first, last calendar.Week) {
-	first, last = changes[0].weeks[0], changes[0].weeks[0]
+	var all []calendar.Week
 	for _, c := range changes {
-		for _, w := range c.weeks {
-			if w.Compare(first) < 0 {
-				first = w
-			}
-			if w.Compare(last) > 0 {
-				last = w
-			}
-		}
+		all = append(all, c.weeks...)
 	}
-	return first, last
+	return slices.MinFunc(all, calendar.Week.Compare), slices.MaxFunc(all, calendar.Week.Compare)
 }
 
 // moveInto moves a trace by whole weeks into the weeks that are changed, unless it has
@@ -332,8 +317,7 @@ func moveInto(s *simulate.Setup, first, last calendar.Week, zone *time.Location)
 	if begins.Compare(last) <= 0 && ends.Compare(first) >= 0 {
 		return ""
 	}
-	weeks := calendar.WeeksBetween(begins, first)
-	s.Shift = s.Trace.First.In(zone).AddDate(0, 0, 7*weeks).Sub(s.Trace.First)
+	s.Shift = shiftTo(first, s.Trace, zone)
 	return fmt.Sprintf("The jobs are those recorded from %s to %s, played as if they began in %s.", begins, ends, first)
 }
 

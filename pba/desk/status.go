@@ -127,6 +127,9 @@ func (d *Desk) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	if shown.Requests, err = d.requestsToAnswer(ctx); err != nil {
+		return nil, err
+	}
 	e, err := d.evidence(ctx)
 	e.Pools = r.Plan.Pools
 	shown.Advice = report.Advise(e, "")
@@ -157,9 +160,6 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	}
 	if ok {
 		shown.LastCycle = &last
-	}
-	if shown.Requests, err = d.requestsToAnswer(ctx); err != nil {
-		return nil, err
 	}
 	planned := map[int64]int{}
 	for _, a := range r.Rules.Policy.Allocations {

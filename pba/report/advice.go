@@ -33,15 +33,14 @@ const (
 )
 
 const (
-	adviceWeeks   = 3              // weeks running that advice on use and waits is from
 	unusedPercent = 50             // of a guarantee
 	leastSeen     = 24 * time.Hour // of a week that is evidence
 	leastJobs     = 5              // of a week whose waits are evidence
 	planAhead     = 2              // weeks
 )
 
-// AdviceWeeks is the number of weeks before this one that advice is from.
-const AdviceWeeks = adviceWeeks
+// AdviceWeeks is the number of weeks running before this one that advice on use and waits is from.
+const AdviceWeeks = 3
 
 // Evidence is what advice is from.
 type Evidence struct {
@@ -124,7 +123,7 @@ func (e *Evidence) weeksSeen() []string {
 		seen[calendar.WeekOf(h.Hour, e.Zone).String()] += h.Seen
 	}
 	var weeks []string
-	for n := adviceWeeks; n > 0; n-- {
+	for n := AdviceWeeks; n > 0; n-- {
 		w := calendar.AddWeeks(e.This, -n).String()
 		if seen[w] < leastSeen {
 			return nil
