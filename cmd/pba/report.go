@@ -55,7 +55,7 @@ func (k reportKind) command(p process) *cli.Command {
 		&cli.GenericFlag{Name: "since", Value: since, Usage: "how far back: `TIME` such as 12h, 7d or 4w, or a day such as 2026-11-23"},
 	}
 	if k.name != "forecast" { // which looks ahead
-		flags = append(flags, &cli.StringFlag{Name: "week", Usage: "this `WEEK` instead, such as 2026-W48, or last"})
+		flags = append(flags, &cli.StringFlag{Name: "week", Usage: "this `WEEK` instead, such as 2026-W48, 48, a date of it, or last"})
 	}
 	if len(k.keys) > 0 {
 		var words []string

@@ -19,7 +19,7 @@ func reportWeekCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "week", Usage: "one week: use against promises, waits, preemptions, and advice",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "week", Usage: "the `WEEK`, such as 2026-W48, or last (default: this week so far)"},
+			&cli.StringFlag{Name: "week", Usage: "the `WEEK`, such as 2026-W48, 48, a date of it, or last (default: this week so far)"},
 			&cli.StringFlag{Name: "project", Usage: "only what concerns this `PROJECT`"},
 			&cli.StringSliceFlag{Name: "for", Usage: "parts for each `READER`[,READER]…: " + strings.Join(desk.Readers(), ", ") + " (default: manager)"},
 			&cli.StringFlag{Name: "html", Usage: "write the report with charts to `FILE`, one page without script or network"},

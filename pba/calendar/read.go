@@ -16,26 +16,33 @@ type Reader struct {
 	This Week // the present one
 	Last Week // of those that a week without a year may mean
 
-	// Past has a week without a year mean the latest one up to This.
+	// Past has a week without a year mean the latest one up to This, and reads last, the
+	// week before This, instead of next and +1.
 	Past bool
 	// Kept refuses now, next and +1: what is read is kept, and shall mean the same
 	// weeks later.
 	Kept bool
 }
 
-// WeekForms are the ways to write a week, for errors and help.
-const WeekForms = "2026-W48, W48, 48, 2026-11-25, now, next or +1"
+// WeekForms are the ways to write a week, for errors and help; PastForms a past one.
+const (
+	WeekForms = "2026-W48, W48, 48, 2026-11-25, now, next or +1"
+	PastForms = "2026-W48, W48, 48, 2026-11-25, now or last"
+	keptForms = "2026-W48, W48, 48 or 2026-11-25"
+)
 
 // Week reads one week: 2026-W48; W48 or 48, the next one of that number; a date, for its
-// week; now or this, next, or +1, a number of weeks ahead.
+// week; now or this, next, or +1, a number of weeks ahead; last, if it reads past weeks.
 func (r Reader) Week(text string) (Week, error) {
 	relative := true
 	ahead := 0
 	switch digits, plus := strings.CutPrefix(text, "+"); {
 	case text == "now" || text == "this":
-	case text == "next":
+	case text == "last" && r.Past:
+		ahead = -1
+	case text == "next" && !r.Past:
 		ahead = 1
-	case plus:
+	case plus && !r.Past:
 		ahead, relative = number(digits, 3)
 	default:
 		relative = false
@@ -77,8 +84,11 @@ func number(text string, most int) (n int, ok bool) {
 }
 
 func (r Reader) forms() string {
-	if r.Kept {
-		return "2026-W48"
+	switch {
+	case r.Kept:
+		return keptForms
+	case r.Past:
+		return PastForms
 	}
 	return WeekForms
 }

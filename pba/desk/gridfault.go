@@ -113,12 +113,15 @@ func cellName(column int) string {
 }
 
 // clipped is a user's text for an error: quoted, and not too long.
-func clipped(text string) string {
+func clipped(text string) string { return strconv.Quote(short(text)) }
+
+// short is a text, cut if it is long.
+func short(text string) string {
 	const most = 60
 	if utf8.RuneCountInString(text) > most {
 		text = string([]rune(text)[:most]) + "…"
 	}
-	return strconv.Quote(text)
+	return text
 }
 
 // separators says which characters of a file's numbers group digits and come before decimals.

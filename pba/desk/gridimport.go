@@ -176,7 +176,7 @@ func (d *Desk) unknownProjects(ctx context.Context, s *SheetPlan) error {
 // importSheet compares a table with the plan, and checks all that it would change. What is
 // wrong with the file itself, and with what can be read of it, comes as one error.
 func (d *Desk) importSheet(ctx context.Context, i *Import, kind FileKind, content []byte) (*Import, error) {
-	s, err := readSheet(i.name, kind, content)
+	s, err := readSheet(d.reader(), i.name, kind, content)
 	if s == nil {
 		return nil, err
 	}

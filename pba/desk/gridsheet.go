@@ -83,15 +83,15 @@ type SheetPlan struct {
 	first   map[string]int        // the first row of each project
 }
 
-// plan reads a table. Its error is a *FileFaults; the plan is nil where the head can't be
+// plan reads a table, the weeks in its head as weeks says. Its error is a *FileFaults; the plan is nil where the head can't be
 // read, and else has what can.
-func (s *sheet) plan() (*SheetPlan, error) {
+func (s *sheet) plan(weeks calendar.Reader) (*SheetPlan, error) {
 	p := &SheetPlan{sheet: s, columns: map[string]int{}, weeks: map[calendar.Week]int{}, rows: map[ledger.Change]int{}, first: map[string]int{}}
 	if len(s.rows) == 0 {
 		s.faults.add(0, 0, "there is no table in it: `pba alloc export` shows how a plan is written")
 		return nil, s.faults.of(s.file, s.tab)
 	}
-	if !p.head(s.rows[0]) {
+	if !p.head(s.rows[0], weeks) {
 		return nil, s.faults.of(s.file, s.tab)
 	}
 	p.body(s.rows[1:])
@@ -101,7 +101,7 @@ func (s *sheet) plan() (*SheetPlan, error) {
 
 // head reads the row with the names of the columns. It reports whether the rows below can
 // be read.
-func (p *SheetPlan) head(r sheetRow) bool {
+func (p *SheetPlan) head(r sheetRow, weeks calendar.Reader) bool {
 	faults := &p.sheet.faults
 	for i := range r.cells {
 		text := r.cell(i)
@@ -119,7 +119,7 @@ func (p *SheetPlan) head(r sheetRow) bool {
 		if shown, is := r.shown[i]; is {
 			text = shown
 		}
-		w, err := headWeek(text)
+		w, err := headWeek(text, weeks)
 		if err != nil {
 			faults.add(r.number, i, "%v", err)
 			continue
@@ -145,15 +145,20 @@ func (p *SheetPlan) head(r sheetRow) bool {
 	return false
 }
 
-func headWeek(text string) (calendar.Week, error) {
-	w, err := calendar.ParseWeek(strings.ToUpper(text))
+// headWeek reads the week of a column.
+func headWeek(text string, weeks calendar.Reader) (calendar.Week, error) {
+	weeks.Kept = true
+	w, err := weeks.Week(short(text))
 	if err == nil {
 		return w, nil
 	}
-	if looksLikeDate(text) {
+	switch all, rangeErr := weeks.Weeks(text); {
+	case rangeErr == nil && len(all) > 1:
+		return w, fmt.Errorf("%s is several weeks: a column has one", clipped(text))
+	case looksLikeDate(text):
 		return w, fmt.Errorf("%s is a date: write its week, such as 2026-W48", clipped(text))
 	}
-	return w, fmt.Errorf("%s is neither a column of a plan (project, step, user, hosts, sla, jobs) nor a week such as 2026-W48", clipped(text))
+	return w, fmt.Errorf("%w; other columns are %s", err, strings.Join(sheetColumns, ", "))
 }
 
 // looksLikeDate reports whether a text is two or three numbers between . / or -.
@@ -331,7 +336,7 @@ var sheetKinds = []FileKind{CSVFile, XLSXFile}
 var errNoSheet = errors.New("no sheet")
 
 // readSheet reads a table of a kind, which is csv or xlsx.
-func readSheet(name string, kind FileKind, content []byte) (*SheetPlan, error) {
+func readSheet(weeks calendar.Reader, name string, kind FileKind, content []byte) (*SheetPlan, error) {
 	if len(content) > maxSheetFile {
 		return nil, fmt.Errorf("%s: it is larger than %d MB", name, maxSheetFile>>20)
 	}
@@ -344,7 +349,7 @@ func readSheet(name string, kind FileKind, content []byte) (*SheetPlan, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	s.file = name
-	return s.plan()
+	return s.plan(weeks)
 }
 
 // Write writes the grid of an export in a format that the import reads.

@@ -24,6 +24,9 @@ chipA,,bob,gpu,,,1440,1,
 chipB,,,,,,,,
 `
 
+// someWeeks reads the weeks of a table's head.
+var someWeeks = calendar.Reader{This: calendar.Week{Year: 2026, Week: 51}, Last: calendar.Week{Year: 2027, Week: 7}}
+
 // TestTableIsRead: a table is a plan however a spreadsheet wrote it.
 func TestTableIsRead(t *testing.T) {
 	w52, w53 := calendar.Week{Year: 2026, Week: 52}, calendar.Week{Year: 2026, Week: 53}
@@ -42,6 +45,8 @@ func TestTableIsRead(t *testing.T) {
 		"a separator in line 1":     "sep=;\r\n" + replaced(",\"1,300\"", ";1.300", ",", ";"),
 		"tabs":                      replaced(",\"1,300\"", "\t", ",", "\t"),
 		"groups":                    replaced("1440", "\"1,440\""),
+		"weeks in other forms":      replaced("2026-W52", "W52", "2026-W53", "2026-12-28"),
+		"weeks as numbers":          replaced("2026-W52", "52", "2026-W53", "w53"),
 		"spaces between groups":     replaced("1440", "1\u202f440", "5000", "5 000"),
 		"spaces around":             replaced("chipA", " chipA ", "bob", "\u00a0bob", "12,,", " 12 ,,", "2026-W52", " 2026-w52 "),
 		"decimals":                  replaced("12,,12", "12.0,,12.0", "1440", "1440.00"),
@@ -55,7 +60,7 @@ func TestTableIsRead(t *testing.T) {
 		if name == "quoted against formulas" { // a name that begins so is no formula
 			text = strings.Replace(text, "'bob", "'@bob", 1)
 		}
-		p, err := readSheet("p", CSVFile, []byte(text))
+		p, err := readSheet(someWeeks, "p", CSVFile, []byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -84,14 +89,18 @@ func TestTableFaults(t *testing.T) {
 		"no jobs":            {"throughput,5000", "throughput,", []string{"p: cell E5: throughput needs a number of jobs, one or more"}},
 		"unknown SLA":        {"velocity", "fast", []string{`p: cell E4: "fast" is no SLA (known: velocity, throughput)`}},
 		"a date":             {"2026-W53", "28.12.2026", []string{`p: cell H1: "28.12.2026" is a date: write its week, such as 2026-W48`}},
-		"no week":            {"2026-W53", "2025-W53", []string{`p: cell H1: "2025-W53" is neither a column of a plan`}},
+		"no week":            {"2026-W53", "2025-W53", []string{`p: cell H1: "2025-W53" is no week: 2025 has only 52; other columns are project, step, user, hosts, sla, jobs`}},
+		"another week later": {"2026-W53", "next", []string{`p: cell H1: "next" is another week later; write it like 2026-W48; other columns`}},
+		"a week of no plan":  {"2026-W53", "W20", []string{`p: cell H1: "W20": there is no such week from 2026-W51 to 2027-W07; write its year, too: 2026-W20`}},
+		"several weeks":      {"2026-W53", "53-2", []string{`p: cell H1: "53-2" is several weeks: a column has one`}},
+		"the same, as a day": {"2026-W53", "2026-12-24", []string{"p: cell H1: the week 2026-W52 is given a second time (first in column G)"}},
 		"the same week":      {"2026-W53", "2026-W52", []string{"p: cell H1: the week 2026-W52 is given a second time (first in column G)"}},
 		"the same column":    {",step", ",project", []string{"p: cell B1: the column project is given a second time", "p: cell B3: project: it is missing (and 2 more cells)"}},
 		"a missing project":  {"chipB,,,,,,,", ",logic,,,,,,", []string{"p: cell A7: project: it is missing"}},
 		"the same row":       {"chipB,,,", "chipA,logic,,", []string{"p: cell A7: chipA:logic is given a second time (first in row 4)"}},
 		"the same cell":      {"5000,,5", "5000,3,5", []string{"p: cell G5: chipA:logic in 2026-W52 has slots in row 4, too"}},
 		"a week without one": {"2026-W53", "", []string{"p: cell H5: the column H has no head: write its week into row 1, or empty it (and 1 more cell)"}},
-		"no head":            {"project,step", "chips,stage", []string{`p: cell A1: "chips" is neither`}},
+		"no head":            {"project,step", "chips,stage", []string{`p: cell A1: "chips" is no week; write it like 2026-W48, W48, 48 or 2026-11-25; other columns are project`}},
 		"no weeks":           {"2026-W52,2026-W53", ",", []string{"p: cell A1: this row names no week"}},
 		"a bad revision":     {"(revision),57", "(revision),x", []string{`p: cell B2: "x" is no revision of a plan`}},
 		"three":              {"velocity,,12,,12\nchipA,logic,,,throughput,5000,,5", "velocity,,12a,O,\nchipA,logic,,,throughput,5000,,½", []string{`p: cell G4: "12a"`, `p: cell H4: "O" is no number`, `p: cell H5: "½" is no number`}},
@@ -103,7 +112,7 @@ func TestTableFaults(t *testing.T) {
 		if text == someTable {
 			t.Errorf("%s: nothing was changed", name)
 		}
-		p, err := readSheet("p", CSVFile, []byte(text))
+		p, err := readSheet(someWeeks, "p", CSVFile, []byte(text))
 		var lines []string
 		var faults *FileFaults
 		if errors.As(err, &faults) {
@@ -125,7 +134,7 @@ func TestTableFaults(t *testing.T) {
 		}
 	}
 	for _, empty := range []string{"", "\n\n", "project\nchipA\n", "\ufeff"} {
-		if p, err := readSheet("p", CSVFile, []byte(empty)); err == nil {
+		if p, err := readSheet(someWeeks, "p", CSVFile, []byte(empty)); err == nil {
 			t.Errorf("%q was read as a plan: %+v", empty, p)
 		}
 	}
@@ -167,18 +176,18 @@ func TestFaultsAreBounded(t *testing.T) {
 	for i := range 200 {
 		b.WriteString("chip" + strings.Repeat("x", i) + ",a" + strings.Repeat("b", i%7) + strings.Repeat("y", i) + "\n")
 	}
-	_, err := readSheet("p", CSVFile, []byte(b.String()))
+	_, err := readSheet(someWeeks, "p", CSVFile, []byte(b.String()))
 	var faults *FileFaults
 	if !errors.As(err, &faults) || len(faults.Faults) != maxFaults || faults.More == 0 || len(err.Error()) > 20000 {
 		t.Errorf("%v", err)
 	}
-	if _, err := readSheet("p", CSVFile, []byte("project,2026-W52\n"+strings.Repeat("chipA\n", 20000))); err == nil {
+	if _, err := readSheet(someWeeks, "p", CSVFile, []byte("project,2026-W52\n"+strings.Repeat("chipA\n", 20000))); err == nil {
 		t.Error("20,000 rows were read")
 	}
-	if _, err := readSheet("p", CSVFile, []byte("project"+strings.Repeat(",", 300)+"\n")); err == nil {
+	if _, err := readSheet(someWeeks, "p", CSVFile, []byte("project"+strings.Repeat(",", 300)+"\n")); err == nil {
 		t.Error("300 columns were read")
 	}
-	if _, err := readSheet("p", CSVFile, make([]byte, maxSheetFile+1)); err == nil {
+	if _, err := readSheet(someWeeks, "p", CSVFile, make([]byte, maxSheetFile+1)); err == nil {
 		t.Error("a file of 16 MB was read")
 	}
 }
@@ -200,7 +209,7 @@ func TestExportIsImported(t *testing.T) {
 		if err := exportOf(in).Write(kind, &out); err != nil {
 			t.Fatal(err)
 		}
-		p, err := readSheet("p", kind, out.Bytes())
+		p, err := readSheet(someWeeks, "p", kind, out.Bytes())
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", kind, err, out.String())
 		}
@@ -219,7 +228,7 @@ func TestExportIsImported(t *testing.T) {
 
 // TestMissingWeeksStay: a table decides about the weeks of its columns alone.
 func TestMissingWeeksStay(t *testing.T) {
-	p, err := readSheet("p", CSVFile, []byte("project,2026-W52,2027-W01\nchipA,3,\n"))
+	p, err := readSheet(someWeeks, "p", CSVFile, []byte("project,2026-W52,2027-W01\nchipA,3,\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +298,7 @@ func FuzzReadSheet(f *testing.F) {
 	f.Add([]byte(someTable))
 	f.Add([]byte("sep=;\r\nproject;2026-W52\r\nchipA;1.440\r\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		p, err := readSheet("plan.csv", CSVFile, content)
+		p, err := readSheet(someWeeks, "plan.csv", CSVFile, content)
 		if err != nil {
 			if !strings.Contains(err.Error(), "plan.csv") {
 				t.Errorf("%q: %v", content, err)
@@ -316,7 +325,7 @@ func FuzzReadSheet(f *testing.F) {
 		if err := g.Write(CSVFile, &out); err != nil {
 			t.Fatalf("%q can't be written: %v", content, err)
 		}
-		again, err := readSheet("plan.csv", CSVFile, out.Bytes())
+		again, err := readSheet(someWeeks, "plan.csv", CSVFile, out.Bytes())
 		if err != nil {
 			t.Fatalf("%q was written as %q: %v", content, out.Bytes(), err)
 		}

@@ -67,6 +67,11 @@ func (s *sheet) readCells(f *excelize.File) error {
 		return err
 	}
 	defer func() { _ = nice.Close() }() // nothing was written
+	book, err := f.GetWorkbookProps()
+	if err != nil {
+		return err
+	}
+	since1904 := book.Date1904 != nil && *book.Date1904
 	for number := 1; raw.Next() && nice.Next(); number++ {
 		cells, err := raw.Columns(excelize.Options{RawCellValue: true})
 		if err != nil {
@@ -95,11 +100,27 @@ func (s *sheet) readCells(f *excelize.File) error {
 					r.shown = map[int]string{}
 				}
 				r.shown[i] = shown[i]
+				if len(s.rows) == 0 && looksLikeDate(shown[i]) { // of a week
+					r.shown[i] = cellDay(cell, shown[i], since1904)
+				}
 			}
 		}
 		s.rows = append(s.rows, r)
 	}
 	return errors.Join(raw.Error(), nice.Error())
+}
+
+// cellDay returns the day that a cell has, such as 2026-11-25; what is shown if it has none.
+func cellDay(cell, shown string, since1904 bool) string {
+	number, err := strconv.ParseFloat(cell, 64)
+	if err != nil {
+		return shown
+	}
+	day, err := excelize.ExcelDateToTime(number, since1904)
+	if err != nil {
+		return shown
+	}
+	return day.Format(time.DateOnly)
 }
 
 // sameNumber reports whether a cell is shown as the number that it is, though perhaps rounded:

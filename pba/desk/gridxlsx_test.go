@@ -134,6 +134,10 @@ func TestWorkbookFaults(t *testing.T) {
 			return err
 		}
 	}
+	from1904 := func(f *excelize.File) error {
+		yes := true
+		return f.SetWorkbookProps(&excelize.WorkbookPropsOptions{Date1904: &yes})
+	}
 	for name, c := range map[string]struct {
 		edit func(*excelize.File) error
 		want []string // none: it is a plan
@@ -149,7 +153,9 @@ func TestWorkbookFaults(t *testing.T) {
 		"a date":            {styled("G4", 46154, 14), []string{`p: sheet Plan, cell G4: it shows "05-12-26": want a plain number of slots`}},
 		"a percentage":      {styled("G4", 12, 9), []string{`p: sheet Plan, cell G4: it shows "1200%": want a plain number of slots`}},
 		"TRUE":              {set("G4", true), []string{`p: sheet Plan, cell G4: it shows "TRUE": want a plain number of slots`}},
-		"a date as week":    {styled("H1", 46154, 14), []string{`p: sheet Plan, cell H1: "05-12-26" is a date: write its week, such as 2026-W48`}},
+		"a date as week":    {styled("H1", 46384, 14), nil}, // 2026-12-28, shown as 12-28-26
+		"the same week":     {styled("H1", 46380, 14), []string{"p: sheet Plan, cell H1: the week 2026-W52 is given a second time (first in column G)"}},
+		"days from 1904":    {both(from1904, styled("H1", 46380-1462, 14)), []string{"p: sheet Plan, cell H1: the week 2026-W52 is given a second time (first in column G)"}},
 		"merged":            {func(f *excelize.File) error { return f.MergeCell(planSheet, "G4", "H5") }, []string{`p: sheet Plan, cell G4: the cells "G4:H5" are merged: split them`}},
 		"a new formula": {func(f *excelize.File) error {
 			return errors.Join(f.SetCellValue(planSheet, "G4", nil), f.SetCellFormula(planSheet, "G4", "12+8"))
@@ -171,7 +177,7 @@ func TestWorkbookFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = readSheet("p", XLSXFile, content.Bytes())
+		_, err = readSheet(someWeeks, "p", XLSXFile, content.Bytes())
 		var lines []string
 		var faults *FileFaults
 		if errors.As(err, &faults) {
@@ -221,7 +227,7 @@ func TestHostileWorkbooks(t *testing.T) {
 		return map[string]string{"xl/workbook.xml": workbook, "xl/_rels/workbook.xml.rels": relations, "xl/worksheets/sheet1.xml": `<worksheet ` + namespaces + `><sheetData>` + data + `</sheetData></worksheet>`}
 	}
 	plain := `<row r="1"><c r="A1" t="str"><v>project</v></c><c r="B1" t="str"><v>2026-W52</v></c></row><row r="2"><c r="A2" t="str"><v>chipA</v></c><c r="B2"><v>3</v></c></row>`
-	if p, err := readSheet("p", XLSXFile, packed(t, of(plain))); err != nil || len(p.Allocations) != 1 {
+	if p, err := readSheet(someWeeks, "p", XLSXFile, packed(t, of(plain))); err != nil || len(p.Allocations) != 1 {
 		t.Fatalf("a small workbook: %v", err)
 	}
 	for name, content := range map[string][]byte{
@@ -238,7 +244,7 @@ func TestHostileWorkbooks(t *testing.T) {
 		"a bad string": packed(t, of(`<row r="1"><c r="A1" t="s"><v>99</v></c></row>`)),
 		"no relations": packed(t, map[string]string{"xl/workbook.xml": workbook}),
 	} {
-		_, err := readSheet("p", XLSXFile, content)
+		_, err := readSheet(someWeeks, "p", XLSXFile, content)
 		if err == nil || !strings.HasPrefix(err.Error(), "p: ") || name == "a bomb" && !strings.Contains(err.Error(), "unzip size exceeds") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -287,7 +293,7 @@ func FuzzReadWorkbook(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		p, err := readSheet("plan.xlsx", XLSXFile, book.Bytes())
+		p, err := readSheet(someWeeks, "plan.xlsx", XLSXFile, book.Bytes())
 		if err != nil && !strings.Contains(err.Error(), "plan.xlsx") {
 			t.Error(err)
 		}

@@ -76,7 +76,7 @@ func (d *Desk) since(text string) (time.Time, error) {
 	if day, err := time.ParseInLocation(time.DateOnly, text, d.zone()); err == nil {
 		return day, nil
 	}
-	w, err := calendar.Reader{This: d.thisWeek(), Past: true}.Week(text)
+	w, err := d.pastReader().Week(text)
 	if err != nil {
 		return time.Time{}, invalidf("--since: %w", err)
 	}

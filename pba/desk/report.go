@@ -167,7 +167,7 @@ func (d *Desk) history(ctx context.Context, from, to time.Time) (report.History,
 
 // Span says how far back a report looks: one week, or since a date or for a time up to now.
 type Span struct {
-	Week  string // such as 2026-W48, or last; "": none
+	Week  string // one of calendar.PastForms; "": none
 	Date  string // such as 2026-11-23; "": none
 	Since time.Duration
 }
@@ -199,12 +199,9 @@ func (d *Desk) Period(project string, s Span) (Period, error) {
 
 // pastWeek returns the week of that name, which must have begun.
 func (d *Desk) pastWeek(name string) (calendar.Period, error) {
-	w := calendar.AddWeeks(d.thisWeek(), -1)
-	if name != "last" {
-		var err error
-		if w, err = calendar.ParseWeek(name); err != nil {
-			return calendar.Period{}, invalidf("--week: %w", err)
-		}
+	w, err := d.pastReader().Week(name)
+	if err != nil {
+		return calendar.Period{}, invalidf("--week: %w", err)
 	}
 	if w.Compare(d.thisWeek()) > 0 {
 		return calendar.Period{}, invalidf("--week %s: it has not begun: reports are of weeks up to %s", w, d.thisWeek())

@@ -12,7 +12,7 @@ import (
 
 // WeekOptions say what a week's report has.
 type WeekOptions struct {
-	Week    string // such as 2026-W48, or last; "": this week, up to now
+	Week    string // one of calendar.PastForms; "": this week, up to now
 	Project string // "": all
 	User    string // of the part for users; "": the caller
 	For     []string

@@ -22,6 +22,11 @@ func (d *Desk) reader() calendar.Reader {
 	return calendar.Reader{This: d.thisWeek(), Last: d.horizon()}
 }
 
+// pastReader reads weeks of the past.
+func (d *Desk) pastReader() calendar.Reader {
+	return calendar.Reader{This: d.thisWeek(), Past: true}
+}
+
 // weeks returns the weeks that are meant, in order: otherwise so many from the first on.
 func (w When) weeks(r calendar.Reader, otherwise int) ([]calendar.Week, error) {
 	n := otherwise
