@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
@@ -56,8 +57,8 @@ func undoCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "undo", Usage: "undo your last change of allocations, or any by its number in `pba alloc log`", ArgsUsage: "[CHANGE] [--dry-run]",
 		Description: "Without a number it is your last change that is not undone yet. It is refused if what the change\n" +
-			"did was changed again since. Weeks that are over stay as they are. An undo is a change, too:\n" +
-			"to undo it, give its number.",
+			"did was changed again since. Weeks that are over stay as they are. A request that the change\n" +
+			"granted is open again. An undo is a change, too: to undo it, give its number.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "only check it and show what would change", DisableDefaultText: true},
 			commentFlag(),
@@ -88,6 +89,13 @@ func undoCommand(p process) *cli.Command {
 func applyUndo(ctx context.Context, d *desk.Desk, undo *desk.Proposal, c *cli.Context) error {
 	out := c.App.Writer
 	printLines(out, undo.Lines)
+	if r := undo.Request; r != nil {
+		becomes := desk.RequestOpen
+		if r.State != desk.RequestGranted {
+			becomes = desk.RequestGranted
+		}
+		fmt.Fprintf(out, "~ request %d of %s: %s, was %s\n", r.ID, shell.Printable(r.By), becomes, r.State)
+	}
 	if len(undo.Over) > 0 {
 		fmt.Fprintf(out, "Over, and not changed: %s.\n", joinRanges(undo.Over))
 	}

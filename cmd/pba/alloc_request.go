@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -40,12 +39,13 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 		},
 		{
 			Name: "grant", Usage: "allocate the slots that a request asks for, in all of its weeks or in none", ArgsUsage: "ID",
+			Flags: []cli.Flag{commentFlag()},
 			Action: func(c *cli.Context) error {
 				id, err := requestID(c)
 				if err != nil {
 					return err
 				}
-				return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error { return grant(ctx, d, id, c.App.Writer) })
+				return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error { return grant(ctx, d, id, c) })
 			},
 		},
 		{
@@ -131,11 +131,12 @@ func askForSlots(c *cli.Context, p process) error {
 	})
 }
 
-func grant(ctx context.Context, d *desk.Desk, id int64, out io.Writer) error {
-	r, changes, err := d.Grant(ctx, id)
+func grant(ctx context.Context, d *desk.Desk, id int64, c *cli.Context) error {
+	r, changes, err := d.Grant(ctx, id, c.String("comment"))
 	if err != nil {
 		return err
 	}
+	out := c.App.Writer
 	if len(changes) == 0 {
 		fmt.Fprintf(out, "Request %d is granted: %s had as many slots already.\n", id, shell.Printable(r.Pool.String()))
 		return nil

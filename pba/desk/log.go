@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -164,7 +163,11 @@ func (d *Desk) Undo(ctx context.Context, id int64, comment string) (*Proposal, e
 	if len(p.Differences) == 0 {
 		return nil, fmt.Errorf("undo change %d: all its weeks are over", id)
 	}
-	return p, nil
+	granted, err := d.ledger.GrantedBy(ctx, id, d.thisWeek())
+	if len(granted) > 0 {
+		p.Request = &granted[0]
+	}
+	return p, err
 }
 
 // lastOwn finds the caller's last change that may be undone without its number.
@@ -191,7 +194,9 @@ func (d *Desk) cellsOf(ctx context.Context, id int64) ([]ledger.Record, error) {
 	switch {
 	case len(rows) == 0:
 		return nil, fmt.Errorf("undo change %d: the log has no such change: see `pba alloc log`", id)
-	case len(cells) == 0 && strings.HasPrefix(rows[0].What, "alloc "):
+	case len(cells) == 0 && rows[0].What == "alloc grant":
+		return nil, fmt.Errorf("undo change %d: it granted a request, and changed no allocation: there is nothing to undo", id)
+	case len(cells) == 0 && (rows[0].What == "alloc set" || rows[0].What == "alloc unset"):
 		return nil, fmt.Errorf("undo change %d: an older version of Allotment made it, which did not record what is needed", id)
 	case len(cells) == 0:
 		return nil, fmt.Errorf("undo change %d: %q: only changes of allocations can be undone", id, rows[0].What)

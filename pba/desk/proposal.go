@@ -17,6 +17,7 @@ import (
 type Proposal struct {
 	Differences []Difference
 	Undoes      int64            // the change that it undoes; 0: none
+	Request     *ledger.Request  // that this change granted, or opened again; nil: none
 	Over        []calendar.Range // weeks that are over and stay as they are
 	Lines       []Line           // the differences, joined where they are the same in weeks in a row
 

@@ -290,7 +290,11 @@ func (d *Desk) openRequest(ctx context.Context, id int64) (ledger.Request, error
 
 // Grant changes the plan as a request asks, in all of its weeks that are not over, or in
 // none. It returns the request and the changes.
-func (d *Desk) Grant(ctx context.Context, id int64) (ledger.Request, []ledger.Change, error) {
+func (d *Desk) Grant(ctx context.Context, id int64, comment string) (ledger.Request, []ledger.Change, error) {
+	n, err := newNote("alloc grant", comment)
+	if err != nil {
+		return ledger.Request{}, nil, err
+	}
 	r, err := d.answerable(ctx, id)
 	if err == nil {
 		err = d.MayWrite()
@@ -316,7 +320,7 @@ func (d *Desk) Grant(ctx context.Context, id int64) (ledger.Request, []ledger.Ch
 		}
 		return err
 	}
-	err = p.applyBy(ctx, note{command: "alloc grant"}, changes, meant, func(how ledger.Edit) error { return d.ledger.GrantRequest(ctx, how, id, changes) })
+	err = p.applyBy(ctx, n, changes, meant, func(how ledger.Edit) error { return d.ledger.GrantRequest(ctx, how, id, changes) })
 	if err != nil {
 		return r, nil, fmt.Errorf("grant request %d: %w", id, err)
 	}

@@ -102,8 +102,8 @@ type Edit struct {
 }
 
 // ChangeAllocations makes all of the changes, or none, and returns the number of that in
-// the log; 0 if all is so already. It returns ErrUnknownAllocation if a change withdraws an
-// allocation that does not exist.
+// the log; 0 if all is so already. What undoes a grant opens its request again. It returns
+// ErrUnknownAllocation if a change withdraws an allocation that does not exist.
 func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) (id int64, err error) {
 	err = l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
 		for _, c := range changes {
@@ -111,7 +111,10 @@ func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change
 				return err
 			}
 		}
-		return nil
+		if e.Undoes == 0 || id == 0 {
+			return nil
+		}
+		return undoGrant(ctx, tx, e, id)
 	})
 	return id, err
 }

@@ -163,7 +163,7 @@ func (limits RequestLimits) check(ctx context.Context, tx *sql.Tx, by Editor, r 
 // ErrRequestAnswered is wrapped if it is not open.
 func (l *Ledger) CloseRequest(ctx context.Context, by Editor, id int64, state RequestState, answer string, thisWeek calendar.Week) error {
 	return l.edit(ctx, "close the request", func(tx *sql.Tx) error {
-		return closeRequest(ctx, tx, by, id, state, answer, thisWeek, 0)
+		return closeRequest(ctx, tx, Edit{Editor: by, ThisWeek: thisWeek}, id, state, answer, 0)
 	})
 }
 
@@ -178,29 +178,63 @@ func (l *Ledger) GrantRequest(ctx context.Context, e Edit, id int64, changes []C
 				return err
 			}
 		}
-		return closeRequest(ctx, tx, e.Editor, id, RequestGranted, "", e.ThisWeek, logged)
+		return closeRequest(ctx, tx, e, id, RequestGranted, "", logged)
 	})
 }
 
+// GrantedBy returns the request that a change of the log granted, or that its undoing opened
+// again, if there is one.
+func (l *Ledger) GrantedBy(ctx context.Context, change int64, thisWeek calendar.Week) ([]Request, error) {
+	found, err := grantedBy(ctx, l.db, change, thisWeek)
+	return found, l.explain("read the request", err)
+}
+
+func grantedBy(ctx context.Context, q querier, change int64, thisWeek calendar.Week) ([]Request, error) {
+	return requests(ctx, q, thisWeek, `r.change = ? AND r.state IN ('open', 'granted')`, change)
+}
+
+// undoGrant opens the request that the undone change granted, or grants the one that it had
+// opened, as a part of the change logged.
+func undoGrant(ctx context.Context, tx *sql.Tx, e Edit, logged int64) error {
+	found, err := grantedBy(ctx, tx, e.Undoes, e.ThisWeek)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	r := found[0]
+	if r.State != RequestGranted {
+		return closeRequest(ctx, tx, e, r.ID, RequestGranted, "", logged)
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE request SET state = ?, answerer = '', answered = 0, change = ? WHERE id = ?`, RequestOpen, logged, r.ID)
+	if err != nil {
+		return err
+	}
+	return recordAnswer(ctx, tx, e, entry{change: logged, what: "alloc undo", subject: requestSubject(r.ID, r), before: string(r.State), after: r.String()}, r.ID)
+}
+
 // closeRequest closes a request, and adds that to a change in the log, to a new one for 0.
-func closeRequest(ctx context.Context, tx *sql.Tx, by Editor, id int64, state RequestState, answer string, thisWeek calendar.Week, logged int64) error {
-	r, err := request(ctx, tx, id, thisWeek)
+func closeRequest(ctx context.Context, tx *sql.Tx, e Edit, id int64, state RequestState, answer string, logged int64) error {
+	r, err := request(ctx, tx, id, e.ThisWeek)
 	if err != nil {
 		return err
 	}
 	if r.State != RequestOpen {
 		return fmt.Errorf("%w: request %d is %s", ErrRequestAnswered, id, r.State)
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE request SET state = ?, answer = ?, answerer = ?, answered = ? WHERE id = ?`,
-		state, answer, by.Who, unixtime.Of(by.At), id)
+	_, err = tx.ExecContext(ctx, `UPDATE request SET state = ?, answer = ?, answerer = ?, answered = ?, change = ? WHERE id = ?`,
+		state, answer, e.Who, unixtime.Of(e.At), logged, id)
 	if err != nil {
 		return err
 	}
 	what := map[RequestState]string{RequestGranted: "alloc grant", RequestDeclined: "alloc decline", RequestWithdrawn: "alloc withdraw"}[state]
-	e := entry{change: logged, what: what, subject: requestSubject(id, r), before: r.String(), after: answer}
-	if err := tx.QueryRowContext(ctx, `SELECT project FROM request WHERE id = ?`, id).Scan(&e.project); err != nil {
+	return recordAnswer(ctx, tx, e, entry{change: logged, what: what, subject: requestSubject(id, r), before: r.String(), after: answer}, id)
+}
+
+// recordAnswer adds a row about a request to the log.
+func recordAnswer(ctx context.Context, tx *sql.Tx, e Edit, row entry, id int64) error {
+	if err := tx.QueryRowContext(ctx, `SELECT project FROM request WHERE id = ?`, id).Scan(&row.project); err != nil {
 		return err
 	}
-	_, err = record(ctx, tx, by, e)
+	row.command, row.comment, row.undoes = e.Command, e.Comment, e.Undoes
+	_, err := record(ctx, tx, e.Editor, row)
 	return err
 }

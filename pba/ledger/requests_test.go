@@ -64,6 +64,55 @@ func TestRequestsAreStored(t *testing.T) {
 	}
 }
 
+// TestUndoneGrantIsOpenAgain: and undoing that grants it again, unless its owner withdrew it.
+func TestUndoneGrantIsOpenAgain(t *testing.T) {
+	l := create(t)
+	addProject(t, l, Project{Name: "A"})
+	a := Pool{Project: "A"}
+	id := ask(t, l, Request{Pool: a, Slots: 4, From: w48, To: w49, Why: "y", By: "bob", State: RequestOpen})
+	edit := Edit{Editor: Editor{Who: "ann", At: at(1)}, ThisWeek: w48, Command: "alloc grant"}
+	four := Change{Pool: a, Week: w49, Terms: Terms{Slots: 4, SLA: plan.Velocity}}
+	if err := l.GrantRequest(t.Context(), edit, id, []Change{four}); err != nil {
+		t.Fatal(err)
+	}
+	last := func() int64 {
+		rows, err := l.Log(t.Context(), Query{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[0].Change
+	}
+	undo := func(slots int, want RequestState) {
+		t.Helper()
+		edit.Undoes, edit.Command = last(), "alloc undo"
+		c := four
+		if c.Slots = slots; slots == 0 {
+			c.Terms = Terms{}
+		}
+		if _, err := l.ChangeAllocations(t.Context(), edit, []Change{c}); err != nil {
+			t.Fatal(err)
+		}
+		if got := states(t, l, w48, true)[id]; got != want {
+			t.Errorf("the request is %s, want %s", got, want)
+		}
+	}
+	undo(0, RequestOpen)
+	r, err := l.Request(t.Context(), id, w48)
+	if err != nil || r.Answerer != "" || !r.Answered.IsZero() {
+		t.Errorf("it is open again, and has an answer: %+v, %v", r, err)
+	}
+	undo(4, RequestGranted)
+	undo(0, RequestOpen)
+	undone := last()
+	if err := l.CloseRequest(t.Context(), Editor{Who: "bob", At: at(2)}, id, RequestWithdrawn, "", w48); err != nil {
+		t.Fatal(err)
+	}
+	edit.Undoes = undone
+	if _, err := l.ChangeAllocations(t.Context(), edit, []Change{four}); err != nil || states(t, l, w48, true)[id] != RequestWithdrawn {
+		t.Error(err, states(t, l, w48, true))
+	}
+}
+
 // TestGrantIsAllOrNothing: neither the changes nor the answer stay where one fails.
 func TestGrantIsAllOrNothing(t *testing.T) {
 	l := create(t)
