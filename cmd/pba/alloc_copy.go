@@ -39,14 +39,14 @@ func copyCommand(p process) *cli.Command {
 				if err != nil {
 					return err
 				}
-				return applyProposal(ctx, d, copied, c.Bool("dry-run"), c.App.Writer)
+				return applyProposal(ctx, copied, c.Bool("dry-run"), c.App.Writer)
 			})
 		},
 	}
 }
 
 // applyProposal prints what changes and, but in a dry run, does it.
-func applyProposal(ctx context.Context, d *desk.Desk, p *desk.Proposal, dryRun bool, out io.Writer) error {
+func applyProposal(ctx context.Context, p *desk.Proposal, dryRun bool, out io.Writer) error {
 	if len(p.Lines) == 0 {
 		fmt.Fprintln(out, "Nothing to change: the plan is so already.")
 		return nil
@@ -54,9 +54,6 @@ func applyProposal(ctx context.Context, d *desk.Desk, p *desk.Proposal, dryRun b
 	printLines(out, p.Lines)
 	if dryRun {
 		return nil
-	}
-	if err := d.MayWrite(); err != nil {
-		return err
 	}
 	if _, err := p.Apply(ctx); err != nil {
 		return err

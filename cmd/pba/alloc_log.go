@@ -79,14 +79,14 @@ func undoCommand(p process) *cli.Command {
 				if err != nil {
 					return err
 				}
-				return applyUndo(ctx, d, undo, c)
+				return applyUndo(ctx, undo, c)
 			})
 		},
 	}
 }
 
 // applyUndo prints what an undo changes and, but in a dry run, does it.
-func applyUndo(ctx context.Context, d *desk.Desk, undo *desk.Proposal, c *cli.Context) error {
+func applyUndo(ctx context.Context, undo *desk.Proposal, c *cli.Context) error {
 	out := c.App.Writer
 	printLines(out, undo.Lines)
 	if r := undo.Request; r != nil {
@@ -101,9 +101,6 @@ func applyUndo(ctx context.Context, d *desk.Desk, undo *desk.Proposal, c *cli.Co
 	}
 	if c.Bool("dry-run") {
 		return nil
-	}
-	if err := d.MayWrite(); err != nil {
-		return err
 	}
 	id, err := undo.Apply(ctx)
 	if err != nil {

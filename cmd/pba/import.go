@@ -75,12 +75,14 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 	if o.dryRun {
 		return nil
 	}
-	if err := d.MayWrite(); err != nil {
-		return err
-	}
-	if !o.yes && !confirm(stdin, out) {
-		fmt.Fprintln(out, "Nothing is changed.")
-		return nil
+	if !o.yes {
+		if err := d.MayWrite(); err != nil {
+			return err
+		}
+		if !confirm(stdin, out) {
+			fmt.Fprintln(out, "Nothing is changed.")
+			return nil
+		}
 	}
 	if _, err := i.Apply(ctx); err != nil {
 		return err

@@ -155,7 +155,8 @@ func weekUse(w *desk.Week, sum bool) *table.Table {
 func weekWaits(w *desk.Week) *table.Table {
 	t := table.New("project", "jobs", "median", "p95", "longest", "jobs_beyond", "reclaims", "in_time", "preempted", "lost_slot_hours")
 	row := func(name string, p *desk.ProjectWeek) {
-		t.Row(name, p.Within.Jobs, waitText(p.Within, p.Within.Median), waitText(p.Within, p.Within.P95), waitText(p.Within, p.Within.Max), p.Beyond.Jobs,
+		median, p95, longest := p.Within.InWords("-")
+		t.Row(name, p.Within.Jobs, median, p95, longest, p.Beyond.Jobs,
 			p.Reclaims.Reclaims, p.Reclaims.Kept, p.Victims.Preempted, decimal(p.Victims.Work))
 	}
 	for i := range w.Projects {
@@ -165,17 +166,11 @@ func weekWaits(w *desk.Week) *table.Table {
 	return t
 }
 
-func waitText(w desk.Waited, s float64) string {
-	if w.Jobs == 0 {
-		return "-"
-	}
-	return seconds(s).Round(time.Second).String()
-}
-
 func weekUsers(users []desk.UserWeek) *table.Table {
 	t := table.New("project", "user", "used", "borrowed", "jobs", "median", "p95", "longest", "preempted", "lost_slot_hours")
 	for _, u := range users {
-		t.Row(dash(u.Project), dash(u.User), decimal(u.Used), decimal(u.Borrowed), u.Waits.Jobs, waitText(u.Waits, u.Waits.Median), waitText(u.Waits, u.Waits.P95), waitText(u.Waits, u.Waits.Max),
+		median, p95, longest := u.Waits.InWords("-")
+		t.Row(dash(u.Project), dash(u.User), decimal(u.Used), decimal(u.Borrowed), u.Waits.Jobs, median, p95, longest,
 			u.Victims.Preempted, decimal(u.Victims.Work))
 	}
 	return t

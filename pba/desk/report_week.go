@@ -31,9 +31,6 @@ type ProjectWeek = report.ProjectWeek
 // UserWeek is a user's part of a week's report.
 type UserWeek = report.UserWeek
 
-// Waited is how long jobs waited, in a week's report.
-type Waited = report.Waited
-
 // End is how many reclaims ended in one way, in a week's report.
 type End = report.End
 

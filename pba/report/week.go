@@ -54,6 +54,14 @@ type Waited struct {
 	Max    float64 `json:"max_seconds"`
 }
 
+// InWords returns the waits as texts; none where no job waited.
+func (w Waited) InWords(none string) (median, p95, longest string) {
+	if w.Jobs == 0 {
+		return none, none, none
+	}
+	return inSeconds(w.Median), inSeconds(w.P95), inSeconds(w.Max)
+}
+
 // Lost is what jobs lost to reclaims.
 type Lost struct {
 	Preempted int     `json:"preempted_jobs"`

@@ -5,7 +5,6 @@ package page
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"strconv"
 	"time"
@@ -53,14 +52,7 @@ func Write(w io.Writer, p Page) error {
 	if err != nil {
 		return fmt.Errorf("draw the report's charts: %w", err)
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"show": printable.Text}).Parse(source)
-	if err != nil {
-		return fmt.Errorf("the page's template: %w", err)
-	}
-	if err := t.Execute(w, v); err != nil {
-		return fmt.Errorf("write the page: %w", err)
-	}
-	return nil
+	return chart.WritePage(w, source, v)
 }
 
 func viewOf(p Page) (view, error) {
@@ -136,14 +128,15 @@ func useRow(of string, p *report.ProjectWeek) []string {
 }
 
 func waitRow(of string, p *report.ProjectWeek) []string {
-	w := p.Within
-	return []string{of, strconv.Itoa(w.Jobs), wait(w, w.Median), wait(w, w.P95), wait(w, w.Max), strconv.Itoa(p.Reclaims.Reclaims), strconv.Itoa(p.Reclaims.Kept), strconv.Itoa(p.Victims.Preempted), decimal(p.Victims.Work)}
+	median, p95, longest := p.Within.InWords(chart.None)
+	return []string{of, strconv.Itoa(p.Within.Jobs), median, p95, longest, strconv.Itoa(p.Reclaims.Reclaims), strconv.Itoa(p.Reclaims.Kept), strconv.Itoa(p.Victims.Preempted), decimal(p.Victims.Work)}
 }
 
 func usersTable(caption string, users []report.UserWeek) table {
 	t := table{Caption: caption, Head: []string{"project", "user", "used", "borrowed", "jobs", "median wait", "longest", "preempted", "work lost"}}
 	for _, u := range users {
-		t.Rows = append(t.Rows, []string{name(u.Project), name(u.User), decimal(u.Used), decimal(u.Borrowed), strconv.Itoa(u.Waits.Jobs), wait(u.Waits, u.Waits.Median), wait(u.Waits, u.Waits.Max), strconv.Itoa(u.Victims.Preempted), decimal(u.Victims.Work)})
+		median, _, longest := u.Waits.InWords(chart.None)
+		t.Rows = append(t.Rows, []string{name(u.Project), name(u.User), decimal(u.Used), decimal(u.Borrowed), strconv.Itoa(u.Waits.Jobs), median, longest, strconv.Itoa(u.Victims.Preempted), decimal(u.Victims.Work)})
 	}
 	return t
 }
@@ -168,11 +161,4 @@ func percent(x *float64) string {
 		return chart.None
 	}
 	return strconv.FormatFloat(*x, 'f', 0, 64) + " %"
-}
-
-func wait(w report.Waited, s float64) string {
-	if w.Jobs == 0 {
-		return chart.None
-	}
-	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }

@@ -6,7 +6,6 @@ package page
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 
@@ -64,14 +63,7 @@ func Write(w io.Writer, p Page) error {
 	if err != nil {
 		return fmt.Errorf("draw the simulation's charts: %w", err)
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"show": printable.Text, "add": func(a, b int) int { return a + b }}).Parse(source)
-	if err != nil {
-		return fmt.Errorf("the page's template: %w", err)
-	}
-	if err := t.Execute(w, v); err != nil {
-		return fmt.Errorf("write the page: %w", err)
-	}
-	return nil
+	return chart.WritePage(w, source, v)
 }
 
 func viewOf(p Page) (view, error) {
