@@ -22,17 +22,21 @@ func (s *serving) awaits(b *job) bool {
 	var best *host
 	var last time.Duration // when the last one ends
 	var ending []*job
-	for _, h := range at.hosts {
+	for _, h := range s.ends {
+		if _, suits := s.indexIn(at, h.host); !suits {
+			continue
+		}
 		if jobs, end := s.endingOn(h, b, window); jobs != nil && (best == nil || end < last) {
-			best, ending, last = h, jobs, end
+			best, ending, last = h.host, jobs, end
 		}
 	}
 	if best == nil {
 		return false
 	}
-	for _, j := range ending {
-		s.awaited[j] = true
+	for i := range s.ends { // one end serves one beneficiary
+		s.ends[i].jobs = slices.DeleteFunc(s.ends[i].jobs, func(j *job) bool { return slices.Contains(ending, j) })
 	}
+	s.ends = slices.DeleteFunc(s.ends, func(h ends) bool { return len(h.jobs) == 0 })
 	if !s.small(b) {
 		hosts := []string{best.Name}
 		s.setAside(b, hosts)
@@ -43,29 +47,47 @@ func (s *serving) awaits(b *job) bool {
 	return true
 }
 
-// endingOn returns the jobs on a host, in the order of their ends, that end within some time by their
-// run limits and leave a beneficiary what it lacks, and when the last of them ends; nil if they don't.
-func (s *serving) endingOn(h *host, b *job, within time.Duration) (ending []*job, last time.Duration) {
+// ends is a host with the jobs that end there soon by their run limits, in the order of their ends,
+// but for those that a beneficiary waits for.
+type ends struct {
+	*host
+	jobs []*job
+}
+
+// readEnds lists the hosts where jobs end within two cycles: no due job waits longer for one.
+func (s *serving) readEnds() {
+	for _, h := range s.hosts {
+		jobs := slices.DeleteFunc(slices.Clone(h.running), func(j *job) bool { return j.RunLimit <= 0 || j.left(s.now) > 2*s.policy.Cycle })
+		if len(jobs) > 0 {
+			slices.SortFunc(jobs, func(x, y *job) int { return cmp.Or(cmp.Compare(x.left(s.now), y.left(s.now)), x.ID.Compare(y.ID)) })
+			s.ends = append(s.ends, ends{h, jobs})
+		}
+	}
+}
+
+// left returns the time until a job's run limit.
+func (j *job) left(now time.Time) time.Duration { return j.RunLimit - j.ran(now) }
+
+// endingOn returns the jobs on a host that end within some time and leave a beneficiary what it
+// lacks, and when the last of them ends; nil if they don't.
+func (s *serving) endingOn(h ends, b *job, within time.Duration) (ending []*job, last time.Duration) {
 	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory-h.stuck < b.memory() {
 		return nil, 0
 	}
-	w := wantOn(h, b, b.Slots)
+	w := wantOn(h.host, b, b.Slots)
 	if w.needs != nil {
 		return nil, 0
 	}
-	left := func(j *job) time.Duration { return j.RunLimit - j.ran(s.now) }
-	for _, j := range h.running {
-		if j.RunLimit > 0 && left(j) <= within && !j.leaving && !j.Ending && !s.awaited[j] {
-			ending = append(ending, j)
+	for _, j := range h.jobs {
+		if j.left(s.now) > within || j.leaving || j.Ending {
+			continue
 		}
-	}
-	slices.SortFunc(ending, func(x, y *job) int { return cmp.Or(cmp.Compare(left(x), left(y)), x.ID.Compare(y.ID)) })
-	for i, j := range ending {
+		ending = append(ending, j)
 		n := slotsOn(j, h.Name)
 		w.slots -= n
 		w.memory -= j.perSlot * int64(n)
 		if w.nothing() {
-			return ending[:i+1], left(j)
+			return ending, j.left(s.now)
 		}
 	}
 	return nil, 0

@@ -24,20 +24,21 @@ type serving struct {
 	soft    []*job               // those with slots tentatively reserved, which host.soft adds up
 	outbids []*job               // whose nomination was withdrawn after their turn: they get another turn
 	trying  map[backends.ID]bool // jobs whose trials go on
-	awaited map[*job]bool        // jobs that end by their run limits, whose slots beneficiaries wait for
+	ends    []ends               // hosts where jobs end soon
 	reasons map[*choices]string  // why no job can be preempted
 }
 
 // serveDue serves the jobs whose clock has passed the threshold: with slots that are
 // free or about to be, else by preempting exactly the need (R14, R15).
 func serveDue(b *books, lowered []*job) *serving {
-	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, awaited: map[*job]bool{}, reasons: map[*choices]string{}}
+	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, reasons: map[*choices]string{}}
 	s.readTrials()
 	s.nominateOpen()
 	s.repeatOpen()
 	s.waiting = b.unserved()
 	s.quota = b.recentQuota()
 	s.nominateFree()
+	s.readEnds()
 	turns := s.beneficiaries()
 	for len(turns) > 0 {
 		for _, b := range turns {
