@@ -32,7 +32,7 @@ func fullMetrics() *desk.Metrics {
 	return &desk.Metrics{
 		Mode: configfile.Live, Every: 20 * time.Second, Requests: map[string]int{"A": 2},
 		Now: &desk.Status{
-			Pools:    []desk.PoolStatus{{Project: "A", Step: "s", User: "u", Hosts: "gpu", Planned: 6, Guarantee: 5, Jobs: 100, Finished: 40, Charged: 3, Held: 2, Below: true}},
+			Pools:    []desk.PoolStatus{{Project: "A", Step: "s", User: "u", Hosts: "gpu", Planned: 6, Guarantee: 5, Jobs: 100, Finished: 40, Undone: 12, Charged: 3, Held: 2, Below: true}},
 			Unserved: []desk.Unserved{{Reason: "r", Jobs: 1}},
 		},
 		Beyond: []plan.Beyond{{Project: "A", Step: "s", User: "u", Slots: 1}},
@@ -73,6 +73,7 @@ func TestMetricsOfTheDayAndOfCycles(t *testing.T) {
 		`allotment_pool_planned_slots{project="A",step="s",user="u",hosts="gpu"}`: 6,
 		`allotment_pool_promised_jobs{project="A",step="s",user="u",hosts="gpu"}`: 100,
 		`allotment_pool_finished_jobs{project="A",step="s",user="u",hosts="gpu"}`: 40,
+		`allotment_pool_undone_jobs{project="A",step="s",user="u",hosts="gpu"}`:   12,
 		`allotment_open_requests{project="A"}`:                                    2,
 	} {
 		if got, ok := samples[key]; !ok || got != want {
@@ -216,6 +217,9 @@ func TestRulesAndDashboardNameWhatIsExported(t *testing.T) {
 		if strings.Count(x, "(") != strings.Count(x, ")") || strings.Count(x, "{") != strings.Count(x, "}") || strings.Count(x, `"`)%2 != 0 {
 			t.Errorf("brackets or quotes are not closed: %s", x)
 		}
+	}
+	if !used["allotment_pool_undone_jobs"] {
+		t.Error("no panel or alert has the promised jobs that can't be done any more")
 	}
 	if len(used) < 20 {
 		t.Errorf("only %d metrics are found in rules and dashboard", len(used))
