@@ -58,6 +58,15 @@ const (
 	laws
 )
 
+// restsOn names the law without which another one means nothing: where a farm broke that, this
+// one is not judged.
+var restsOn = map[law]law{
+	lawUse:    lawCapacity, // hosts have what they say
+	lawBeyond: lawCharge,
+	lawStable: lawPlace,
+	lawLeast:  lawKey,
+}
+
 // share is an event that enough farms must have seen for the laws to mean much.
 type share int
 
@@ -138,6 +147,7 @@ type drive struct {
 	events    []happening
 	usage     *usage
 	preempted bool                    // the last plan's acts preempted jobs
+	leftOut   bool                    // one of its acts that would have preempted a job was left out
 	pinned    map[backends.ID]pinning // of a queue that says when it considers jobs
 	pools     map[int64]int64         // by reclaim: the pool of its beneficiary
 	raised    map[backends.ID]bool    // by their owners since the last cycle
@@ -172,6 +182,11 @@ func runStory(f farm, story *strings.Builder) (out outcome) {
 		out = d.outcome
 		if why := recover(); why != nil {
 			out.broken[crash] = fmt.Sprintf("%v after the start: %v\n%s", d.world.Now().Sub(start()), why, debug.Stack())
+		}
+		for l, on := range restsOn {
+			if out.broken[on] != "" {
+				out.broken[l] = ""
+			}
 		}
 	}()
 	d.schedule()
@@ -282,12 +297,14 @@ func (d *drive) cycle(c int) {
 		enough += 4 * len(d.Jobs) // they gather and start one after the other
 	}
 	putOff := slices.ContainsFunc(first.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, "max_victims") })
+	partly := d.leftOut // a beneficiary had started, or other slots came free: the next plan sees another farm
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.preempted && !putOff && !d.Heavy && !d.strayed && !d.atOnce(next) { // a heavy job starts by two plans: other jobs start and end in between
+		if d.preempted && !putOff && !partly && !d.Heavy && !d.strayed && !d.atOnce(next) { // a heavy job starts by two plans: other jobs start and end in between
 			d.breach(lawStable, "plan %d at the same instant preempts again: %+v", n+1, next.Actions)
 		}
+		partly = partly || d.leftOut || entersAgain(next)
 		switch {
 		case len(next.Actions) == 0:
 			return
@@ -298,6 +315,16 @@ func (d *drive) cycle(c int) {
 			return
 		}
 	}
+}
+
+// entersAgain reports whether a plan gives a job that was preempted at its instant a place in a
+// pool: it may start where another job could be served then.
+func entersAgain(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
+		return a.Verb == plan.Rank && a.Reclaim == 0 && slices.ContainsFunc(p.Memory.Reclaims, func(r plan.Reclaim) bool {
+			return r.Planned.Equal(p.At) && slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.ID == a.Job })
+		})
+	})
 }
 
 // once runs the engine's cycle and judges what it planned and did.
@@ -335,10 +362,14 @@ func (d *drive) once(c int) *plan.Plan {
 	}
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
-	d.preempted = false
+	d.preempted, d.leftOut = false, false
 	for _, o := range r.Outcomes {
 		verb := r.Plan.Actions[o.Action].Verb
-		if o.Result == ledger.Done && (verb == plan.Requeue || verb == plan.Suspend) {
+		if verb != plan.Requeue && verb != plan.Suspend {
+			continue
+		}
+		d.leftOut = d.leftOut || o.Result == ledger.LeftOut
+		if o.Result == ledger.Done {
 			d.met[reclaimed], d.preempted = true, true
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
@@ -429,7 +460,7 @@ func (d *drive) recordShrinking(c int) {
 // that is alive runs only when something happens, which saves most of the cycles.
 func (d *drive) finish() {
 	const (
-		limit  = 5000
+		limit  = 20000 // a job that was too wide may run for a pool, and keep others waiting for one more day
 		steady = 15
 	)
 	last := len(d.Missed) - 1

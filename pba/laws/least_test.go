@@ -36,7 +36,7 @@ type stake struct {
 // victims is better than the chosen one (R34), nor has fewer jobs that lost too much already (lawProtected, R35). All sets are tried, on each host, or over the farm for one that
 // may span hosts.
 func (g *judge) lawLeast() {
-	if len(g.fresh) != 1 || len(g.served) != 1 || g.hypothetical || g.d.Considers != considersNever || g.d.broken[lawKey] != "" {
+	if len(g.fresh) != 1 || len(g.served) != 1 || g.hypothetical || g.d.Considers != considersNever {
 		return
 	}
 	r := g.fresh[0]

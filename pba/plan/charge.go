@@ -246,35 +246,40 @@ func (f *farm) makeRoom(j *job) bool {
 
 // moveBack keeps a job in the pool that it was in, if the pool's other members that were in
 // pools of their own fit there again: each cycle charges anew, and jobs with more than one
-// pool may come into its room. It reports whether it did.
+// pool may come into its room. What is in their way there goes back, too. It reports whether
+// it did.
 func (f *farm) moveBack(j *job) bool {
-	p := f.poolOf(j)
-	if p == nil || j.mem.Kept > 0 {
+	home := f.poolOf(j)
+	if home == nil || j.mem.Kept > 0 {
 		return false
 	}
-	free := p.free(j)
-	gains := map[*pool]int{}
 	var back []*job
-	for _, m := range bySize(p.members) {
-		if free >= j.Slots {
-			break
+	gains := map[*pool]int{home: j.Slots} // of each pool that all strangers leave
+	for queue := []*pool{home}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		for _, m := range at.members {
+			to := f.poolOf(m)
+			if to == nil || to == at {
+				continue
+			}
+			if _, seen := gains[to]; !seen {
+				queue = append(queue, to)
+			}
+			gains[at] -= m.Slots
+			gains[to] += m.Slots
+			back = append(back, m)
 		}
-		to := f.poolOf(m)
-		if to == nil || to == p || to.free(m)-gains[to] < m.Slots {
-			continue
-		}
-		free += m.Slots
-		gains[to] += m.Slots
-		back = append(back, m)
 	}
-	if free < j.Slots {
-		return false
+	for p, gain := range gains {
+		if gain > p.free(j) {
+			return false
+		}
 	}
 	for _, m := range back {
-		p.dismiss(m)
+		m.pool.dismiss(m)
 		f.poolOf(m).admit(m)
 	}
-	p.admit(j)
+	home.admit(j)
 	return true
 }
 

@@ -89,6 +89,21 @@ func TestEnteredJobKeepsItsRoomBesideJobsOfTwoPools(t *testing.T) { // R9, R12
 	}
 }
 
+// What is in the way of a job that entered may have to change places with what is in its own.
+func TestEnteredJobKeepsItsRoomThroughASwap(t *testing.T) { // R9, R12
+	s := newScene(t, 2, 16).pool("chipA", 3).pool("chipA", 11)
+	a, b := s.job("ann", "chipA", "n1", 3*time.Hour), s.job("ann", "chipA", "n1", 2*time.Hour)
+	c := s.job("ann", "chipA", "n1*2", time.Hour)
+	narrow, wide := s.job("ann", "chipA", "", 0, slots(2)), s.job("ann", "chipA", "", 0, slots(8))
+	entered := s.now.Add(-time.Minute)
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{
+		a: {Pool: 1}, b: {Pool: 2}, c: {Pool: 1}, narrow: {Pool: 2, Entered: entered}, wide: {Pool: 2, Entered: entered},
+	}
+	if p := s.cycle(); poolOf(p, c) != 1 || poolOf(p, b) != 2 || poolOf(p, wide) != 2 || p.Memory.Jobs[wide].Kept != 0 {
+		t.Errorf("they are in %d, %d and %d (%+v); want 1, 2 and 2 as before", poolOf(p, c), poolOf(p, b), poolOf(p, wide), p.Memory.Jobs[wide])
+	}
+}
+
 func TestHeadReservesAvailableRoom(t *testing.T) { // R12
 	s := newScene(t, 4, 4).pool("chipA", 4)
 	s.job("ann", "chipA", "n1*2", time.Hour)

@@ -185,6 +185,18 @@ func TestExclusiveJobsTakeNoMoreThanTheirPool(t *testing.T) {
 	}
 }
 
+// The pool that it is charged to has no whole host left; another one of its pools has.
+func TestExclusiveJobMovesToThePoolWithRoomForItsHost(t *testing.T) {
+	s := newScene(t, 3, 4).pool("chipA", 4).pool("chipA", 4)
+	s.job("ann", "chipA", "n1", 2*time.Hour, exclusive)
+	s.job("ann", "chipA", "n2", time.Hour, exclusive)
+	s.job("bob", "", "n3*4", time.Hour)
+	waits := s.job("ann", "chipA", "", 0, exclusive)
+	if p := s.ripen(); preempted(p) != "requeue 3" || poolOf(p, waits) != 2 {
+		t.Errorf("preempted %q for a job of pool %d: %s", preempted(p), poolOf(p, waits), skipped(p, waits))
+	}
+}
+
 // Slots beside a job that has its host for itself are of no use.
 func TestNoVictimBesideAnExclusiveJob(t *testing.T) {
 	s := newScene(t, 1, 2).pool("chipA", 1)

@@ -98,19 +98,36 @@ func chooseAllOn(h *host, b *job) *candidate {
 
 // slotsForWhole returns how many slots of whole hosts an exclusive job's pool has for it:
 // the queue charges it for its own slots, or for all of its hosts, and the others of the
-// pool must have theirs either way.
+// pool must have theirs either way. The job moves to that of its pools which has most.
 func (f *farm) slotsForWhole(b *job) int {
 	if !b.Exclusive || b.pool == nil {
 		return 0
 	}
-	left := b.pool.Guarantee
-	for _, m := range b.pool.members {
+	best, most := b.pool, f.leftFor(b.pool, b)
+	for _, p := range b.pools {
+		if b.mem.Kept == 0 && p != b.pool && p.free(b) >= b.Slots {
+			if left := f.leftFor(p, b); left > most {
+				best, most = p, left
+			}
+		}
+	}
+	if best != b.pool {
+		b.pool.dismiss(b)
+		best.admit(b)
+	}
+	return most
+}
+
+// leftFor returns what a pool's other jobs leave of its slots.
+func (f *farm) leftFor(p *pool, b *job) int {
+	left := p.Guarantee
+	for _, m := range p.members {
 		if m != b {
 			left -= f.holds(m)
 		}
 	}
-	if head := b.pool.head; head != nil && head != b {
-		left -= head.mem.Kept
+	if p.head != nil && p.head != b {
+		left -= p.head.mem.Kept
 	}
 	return left
 }

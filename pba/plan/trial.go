@@ -255,8 +255,8 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 // free for other jobs.
 func (s *serving) holdFree(b *job, set *candidate) {
 	if b.Exclusive { // it takes all of its hosts
-		s.nominateFreed(b, set)
 		b.nominated = set.hosts
+		s.nominate(b, b.nominated)
 		return
 	}
 	b.nominated = []backends.Placement{}

@@ -307,3 +307,22 @@ func TestWhatATrialWouldLeaveIsNotFree(t *testing.T) { // R32
 		t.Errorf("the second job: %q", why)
 	}
 }
+
+// Nor is what they have on other hosts.
+func TestWhatATrialWouldLeaveOnOtherHostsIsNotFree(t *testing.T) { // R32
+	s := newScene(t, 2, 3).pool("chipA", 6)
+	s.state.Abilities.Considers = true
+	s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+	s.job("bob", "", "n1*2", time.Hour)
+	s.job("bob", "", "n1 n2", time.Hour)
+	s.job("bob", "", "n2*2", time.Hour)
+	s.job("ann", "chipA", "", 0, exclusive, func(j *backends.Job) { j.Asked = []string{"n1"} })
+	second := s.job("ann", "chipA", "", 0, slots(3), func(j *backends.Job) { j.Asked = []string{"n2"} })
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(second).Considered = s.now.Add(-time.Second)
+	if p := s.cycle(); preempted(p) != "" || !strings.Contains(skipped(p, second), "can't be met in full") {
+		t.Errorf("preempted %q; %s", preempted(p), skipped(p, second))
+	}
+}
