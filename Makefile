@@ -191,7 +191,7 @@ bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 # Each program knows its own man page; the completion scripts ask the programs.
-MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8
+MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8 allotd.8
 PAGES := $(MANUALS) esub.8 adummy.8
 COMPLETED := $(basename $(MANUALS))
 
@@ -204,14 +204,18 @@ generate: build ## write what is generated
 	@$(BIN)/pba __script zsh $(COMPLETED) >completions/_allotment
 	@$(BIN)/pba __script fish $(COMPLETED) >completions/allotment.fish
 
+.PHONY: web
+web: ## write web/static/vendor from the npm packages that web/package-lock.json pins
+	@if command -v npm >/dev/null; then web/vendor.sh; else echo 'skip: no npm here: web/static/vendor stays as it is'; fi
+
 .PHONY: generate-is-clean
 generate-is-clean: # what is generated is what is committed
-	@before="$$(git status --porcelain; git diff)"; $(MAKE) --no-print-directory generate; \
+	@before="$$(git status --porcelain; git diff)"; $(MAKE) --no-print-directory generate web; \
 	if [ "$$before" != "$$(git status --porcelain; git diff)" ]; then \
 		git status --short; echo 'make generate changes files: commit what it writes' >&2; exit 1; fi
 
 .PHONY: install uninstall package test-package
-UNITS := allotment-miniqd.service allotment-rebalance.service
+UNITS := allotment-miniqd.service allotment-rebalance.service allotment-allotd.service
 DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
 TO := $(DESTDIR)
 

@@ -60,11 +60,11 @@ before="$(files)"
 in_root dpkg -i /tmp/allotment.deb >/dev/null
 say 'installed'
 
-for program in pba asub ajobs miniqd; do
+for program in pba asub ajobs miniqd allotd; do
     in_root "$program" --version >/dev/null || die "$program does not run"
 done
-in_root systemd-analyze verify --man=no /usr/lib/systemd/system/allotment-miniqd.service /usr/lib/systemd/system/allotment-rebalance.service || die 'a unit is wrong'
-for unit in allotment-miniqd allotment-rebalance; do
+in_root systemd-analyze verify --man=no /usr/lib/systemd/system/allotment-miniqd.service /usr/lib/systemd/system/allotment-rebalance.service /usr/lib/systemd/system/allotment-allotd.service || die 'a unit is wrong'
+for unit in allotment-miniqd allotment-rebalance allotment-allotd; do
     [ "$(in_root systemctl is-enabled "$unit" || true)" = disabled ] || die "$unit is enabled: that is the administrator's to decide"
 done
 grep -q '^[^#].*pba' "$root/etc/cron.d/allotment" && die 'the cron line is enabled'
@@ -80,7 +80,8 @@ done
 in_root miniqd status | grep ' 1 ended' || die 'the job did not end'
 grep -q hello "$root/root/out" || die 'the job did not run'
 in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs pba rebalance >/dev/null # as its unit does
-in_root systemctl --quiet enable allotment-miniqd allotment-rebalance
+in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs allotd --check >/dev/null
+in_root systemctl --quiet enable allotment-miniqd allotment-rebalance allotment-allotd
 rm "$root/root/out"
 say 'a job ran, and so did a cycle'
 

@@ -32,6 +32,7 @@ type Config struct {
 	Miniq    miniq.Config
 	Slurm    slurm.Config
 	LSF      lsf.Config
+	Web      settings.Web
 	Log      Log
 }
 
@@ -114,6 +115,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		Miniq:   miniq.DefaultConfig(),
 		Slurm:   slurm.DefaultConfig(),
 		LSF:     lsf.DefaultConfig(),
+		Web:     settings.DefaultWeb(),
 		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
@@ -128,6 +130,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		"miniq":    &c.Miniq,
 		"slurm":    &c.Slurm,
 		"lsf":      &c.LSF,
+		"web":      &c.Web,
 		"log":      &c.Log,
 	}, yaml)
 	if err != nil {

@@ -20,6 +20,7 @@ type Caller struct {
 	UID    int
 	As     int  // the process's own user: another one's through sudo
 	Writes bool // the process may write the ledger
+	Remote bool // a server asks for this user
 
 	groups error // why the user's groups are not known; nil: they are
 }
@@ -30,14 +31,20 @@ func (c Caller) String() string {
 	if c.User != "" {
 		text = c.User + " (" + text + ")"
 	}
-	if c.sudo() {
+	switch {
+	case c.Remote:
+		text += byPage
+	case c.sudo():
 		text += bySudo
 	}
 	return text
 }
 
-// bySudo ends the name of a caller by sudo.
-const bySudo = " by sudo"
+// Ends of the names of callers by sudo, and by the management page or its API.
+const (
+	bySudo = " by sudo"
+	byPage = " by page"
+)
 
 func (c Caller) sudo() bool { return c.UID != c.As }
 
@@ -111,7 +118,7 @@ func (d *Desk) mayDo(what string) error {
 	if d.PBA.Roles.Admin(d.Caller.Caller) {
 		return nil
 	}
-	return fmt.Errorf("%s: you are %s: only an admin may (config: pba.roles.admins)", what, d.Caller)
+	return deniedf("%s: you are %s: only an admin may (config: pba.roles.admins)", what, d.Caller)
 }
 
 // mayChange is an error if the caller is no admin, or can't write the ledger.
@@ -127,7 +134,7 @@ func (d *Desk) mayPlan(p ledger.Project) error {
 	if d.PBA.Roles.MayPlan(d.Caller.Caller, p.Managers) {
 		return nil
 	}
-	return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", p.Name, d.Caller)
+	return deniedf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", p.Name, d.Caller)
 }
 
 // mayAsk is an error if the caller may not request slots of a project.
@@ -138,14 +145,17 @@ func (d *Desk) mayAsk(p ledger.Project) error {
 	if d.Caller.groups != nil {
 		return fmt.Errorf("look up the groups of %s: %w", d.Caller.User, d.Caller.groups)
 	}
-	return fmt.Errorf("request slots for %s: you are %s: only members of its group, %s, its managers and admins may", p.Name, d.Caller, p.Group)
+	return deniedf("request slots for %s: you are %s: only members of its group, %s, its managers and admins may", p.Name, d.Caller, p.Group)
 }
 
 // MayName returns an error if the caller may not name files: through sudo they are
 // opened with another user's rights. What is the purpose, for the error.
 func (d *Desk) MayName(what string) error {
+	if d.Caller.Remote {
+		return deniedf("%s: the management page names no files of its machine", what)
+	}
 	if !d.Caller.sudo() || d.PBA.Roles.Admin(d.Caller.Caller) {
 		return nil
 	}
-	return fmt.Errorf("%s: you are %s: through sudo only an admin may name files (config: pba.roles.admins)", what, d.Caller)
+	return deniedf("%s: you are %s: through sudo only an admin may name files (config: pba.roles.admins)", what, d.Caller)
 }

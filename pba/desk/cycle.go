@@ -200,6 +200,9 @@ func cycle(ctx context.Context, sys System, repeated bool) (c *Cycle, err error)
 		r, err := d.engine(false).Cycle(ctx, d.Now)
 		c = cycleOf(&r, false)
 		c.Took = d.Now().Sub(start)
+		if failed := d.writeView(&r); failed != nil {
+			c.Warnings = append(c.Warnings, failed.Error())
+		}
 		if err == nil && !repeated {
 			err = r.Failed()
 		}

@@ -63,6 +63,9 @@ type Desk struct {
 	sys    System
 	ledger *ledger.Ledger
 	queue  backends.Backend
+
+	view  func() (*view, error) // what the last cycle saw, of a desk that does not ask the queue; nil: it does
+	facts *queueFacts           // what the queue said of itself when the filter's policy was written; nil: it was not asked
 }
 
 // New returns a desk that is not open.
@@ -162,7 +165,18 @@ func (d *Desk) engine(readOnly bool) *pba.Engine {
 
 // preview returns what a cycle would see and do now. It changes nothing.
 func (d *Desk) preview(ctx context.Context) (pba.Result, error) {
+	if d.view != nil {
+		return d.seen(ctx)
+	}
 	return d.engine(true).Preview(ctx, d.Now)
+}
+
+// observe returns what a cycle would make its plan from now.
+func (d *Desk) observe(ctx context.Context) (pba.Result, error) {
+	if d.view != nil {
+		return d.seen(ctx)
+	}
+	return d.engine(true).Observe(ctx, d.Now)
 }
 
 // publish publishes the plan in force and its pools' standing to the submit filter.
@@ -182,6 +196,11 @@ func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
 // republish publishes an edit at once. How the pools stand, and when the engine was
 // last alive, it leaves as the last cycle published it.
 func (d *Desk) republish(ctx context.Context) error {
+	if d.view != nil {
+		if _, err := d.view(); err != nil { // the next cycle publishes it
+			return nil //nolint:nilerr // the edit is made
+		}
+	}
 	rules, err := d.rules(ctx, d.Now())
 	if err != nil {
 		return err
@@ -203,6 +222,8 @@ func (d *Desk) writeFilterPolicy(ctx context.Context, rules pba.Rules, standing 
 		return err
 	}
 	able := d.queue.Abilities()
+	d.facts = &queueFacts{}
+	able.ForFilter = d.facts.record(able.ForFilter)
 	if d.PBA.Unpreemptable.OnExcess == settings.Pass {
 		able.Fixed = nil
 	}
@@ -252,6 +273,9 @@ func (d *Desk) locked(ctx context.Context, do func() error) error {
 // ErrInvalid is wrapped where a request can't succeed for any caller at any time.
 var ErrInvalid = errors.New("invalid")
 
+// ErrDenied is wrapped where the caller may not do what was asked.
+var ErrDenied = errors.New("permission denied")
+
 // errAgain is wrapped where the same may be possible later.
 var errAgain = errors.New("try again")
 
@@ -266,6 +290,10 @@ func (m marked) Unwrap() error      { return m.error }
 
 func invalidf(format string, args ...any) error {
 	return marked{fmt.Errorf(format, args...), ErrInvalid}
+}
+
+func deniedf(format string, args ...any) error {
+	return marked{fmt.Errorf(format, args...), ErrDenied}
 }
 
 func againf(format string, args ...any) error {

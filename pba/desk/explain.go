@@ -111,7 +111,7 @@ func (d *Desk) Part(ctx context.Context, job int64, part int) (backends.ID, erro
 // explainNow returns the planner's explanation, or the ledger's where the queue shows
 // no such job, or can't be reached.
 func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
-	r, err := d.engine(true).Observe(ctx, d.Now)
+	r, err := d.observe(ctx)
 	if err != nil {
 		if e, known := d.remembered(ctx, id); known == nil {
 			return e, nil

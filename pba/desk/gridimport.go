@@ -87,8 +87,8 @@ func merge(all []Difference, edits []ledger.Record, who string) (changes []Diffe
 	return changes, clashes, kept
 }
 
-// person is an editor, by sudo or not.
-func person(who string) string { return strings.TrimSuffix(who, bySudo) }
+// person is an editor, by whatever way.
+func person(who string) string { return strings.TrimSuffix(strings.TrimSuffix(who, bySudo), byPage) }
 
 // errOtherPlan is returned for a table of a plan that is newer than this ledger's.
 var errOtherPlan = errors.New("its revision is newer than the plan's: it was exported from another ledger, or before a backup was restored; export the plan again, or apply the file with --force")

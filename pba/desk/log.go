@@ -173,7 +173,7 @@ func (d *Desk) Undo(ctx context.Context, id int64, comment string) (*Proposal, e
 // lastOwn finds the caller's last change that may be undone without its number.
 func (d *Desk) lastOwn(ctx context.Context, undone map[int64]int64) (int64, error) {
 	direct := person(d.Caller.String())
-	all, err := d.ledger.ByEditors(ctx, direct, direct+bySudo)
+	all, err := d.ledger.ByEditors(ctx, direct, direct+bySudo, direct+byPage)
 	if err != nil {
 		return 0, err
 	}

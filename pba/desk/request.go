@@ -372,7 +372,7 @@ func (d *Desk) Withdraw(ctx context.Context, id int64) (ledger.Request, error) {
 		return r, err
 	}
 	if r.UID != d.Caller.UID {
-		return r, fmt.Errorf("withdraw request %d: you are %s: only %s may, who asked; a manager can decline it", id, d.Caller, r.By)
+		return r, deniedf("withdraw request %d: you are %s: only %s may, who asked; a manager can decline it", id, d.Caller, r.By)
 	}
 	return r, d.closeRequest(ctx, id, ledger.RequestWithdrawn, "")
 }

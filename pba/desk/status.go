@@ -184,8 +184,12 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(shown.Pools, func(a, b PoolStatus) int { return order.compare(a.pool(), b.pool()) })
-	for i := range r.State.Memory.Reclaims { // as the last cycle left them
-		if rc := &r.State.Memory.Reclaims[i]; rc.Phase.Open() {
+	reclaims := r.State.Memory.Reclaims // as the last cycle left them
+	if d.view != nil {
+		reclaims = r.Plan.Memory.Reclaims // as it leaves them
+	}
+	for i := range reclaims {
+		if rc := &reclaims[i]; rc.Phase.Open() {
 			shown.Reclaims = append(shown.Reclaims, showReclaim(rc))
 		}
 	}

@@ -109,7 +109,7 @@ func TestUnits(t *testing.T) {
 	prefix := t.TempDir() // not staged: systemd checks that the units' programs exist
 	makeTarget(t, "install", "PREFIX="+prefix, "DESTDIR=")
 	units, err := filepath.Glob(prefix + "/lib/systemd/system/*.service")
-	if err != nil || len(units) != 2 {
+	if err != nil || len(units) != 3 {
 		t.Fatalf("units: %v, %v", units, err)
 	}
 	cmd := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, units...)...)

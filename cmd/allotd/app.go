@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/desk"
+	"github.com/allotment-hpc/allotment/web"
+)
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:      "allotd",
+		Usage:     "serve the management page",
+		UsageText: "allotd [--check]",
+		Description: "It serves the plan, the farm as the last cycle saw it, jobs and reports as pages for a\n" +
+			"browser, at the address and on the socket that the config names (web:). It runs in the\n" +
+			"foreground until SIGTERM, as the user who owns the ledger; root's process becomes that\n" +
+			"user's. It never asks the queue: pba rebalance must be running. pba login opens the page.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "check", Usage: "check the config and the ledger, and serve nothing", DisableDefaultText: true},
+		},
+		Action: serve,
+	}
+}
+
+func serve(c *cli.Context) (err error) {
+	sys := desk.ThisSystem()
+	config, err := desk.ServerConfig() // before root's process becomes the owner's, who may not read keys
+	if err != nil {
+		return err
+	}
+	var listeners []net.Listener
+	if !c.Bool("check") {
+		if err := config.Paths.Prepare(); err != nil {
+			return err
+		}
+		listeners, err = web.Listen(c.Context, config.Web, config.Paths)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			for _, l := range listeners {
+				if closed := l.Close(); closed != nil && !errors.Is(closed, net.ErrClosed) {
+					err = errors.Join(err, closed)
+				}
+			}
+		}()
+	}
+	d, err := desk.New(sys)
+	if err != nil {
+		return err
+	}
+	if err := d.MayServe(c.Context); err != nil {
+		return err
+	}
+	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Log: log, Version: shell.VersionText(), Now: time.Now})
+	if err != nil {
+		return err
+	}
+	if c.Bool("check") {
+		_, err := fmt.Fprintln(c.App.Writer, "The config and the ledger can be served.")
+		return err
+	}
+	for _, l := range listeners {
+		log.Info("serving", "address", l.Addr().String(), "tls", config.Web.TLS() && l.Addr().Network() != "unix")
+	}
+	return server.Serve(c.Context, listeners...)
+}

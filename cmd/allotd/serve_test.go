@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// TestMain makes the test binary allotd, where it is called so.
+func TestMain(m *testing.M) {
+	if os.Args[0] == "allotd" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// home makes the home of a run with a ledger and this config.
+func home(t *testing.T, config string) string {
+	t.Helper()
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
+	dir := t.TempDir()
+	l, err := ledger.Create(filepath.Join(dir, "ledger.db"))
+	if err == nil {
+		err = l.Close()
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func allotd(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Args[0] = "allotd"
+	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+dir, "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=")
+	return cmd
+}
+
+// onSocket is a client that connects to a home's socket.
+func onSocket(dir string) *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "allotd.sock"))
+	}}}
+}
+
+func TestServesUntilSIGTERM(t *testing.T) {
+	dir := home(t, "web: {listen: '127.0.0.1:0'}\n")
+	cmd := allotd(t, dir)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(log)
+	serving := 0
+	for serving < 2 && lines.Scan() {
+		if strings.Contains(lines.Text(), "msg=serving") {
+			serving++
+		}
+	}
+	r, err := onSocket(dir).Get("http://allotd/calendar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(body), "Calendar") || r.Header.Get("Content-Security-Policy") == "" {
+		t.Errorf("%v, %s\n%s", err, r.Status, body)
+	}
+	if out, err := allotd(t, dir).CombinedOutput(); err == nil || !strings.Contains(string(out), "another allotd serves") {
+		t.Errorf("a second one: %v, %s", err, out)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		t.Log(lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "allotd.sock")); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+func TestRefusesToServe(t *testing.T) {
+	for config, want := range map[string]string{
+		"web: {listen: '0.0.0.0:8470'}\n":                                "listen: 0.0.0.0:8470 can be reached from other machines, in clear text",
+		"web: {listen: ':8470'}\n":                                       "listen: :8470 can be reached from other machines, in clear text",
+		"web: {listen: '8470'}\n":                                        `listen: "8470": want ADDRESS:PORT`,
+		"web: {lisen: '127.0.0.1:8470'}\n":                               `unknown key "web.lisen"`,
+		"web: {certificate: /c.pem}\n":                                   "certificate and key go together",
+		"web: {proxy: {header: X-Remote-User}}\n":                        "any client could send the header",
+		"web: {proxy: {user: www-data}}\n":                               "header is missing",
+		"web: {listen: '127.0.0.1:0', certificate: /c, key: /nowhere}\n": "read web.key: stat /nowhere",
+	} {
+		out, err := allotd(t, home(t, config)).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%s: %v, %s\nwant %s", config, err, out, want)
+		}
+	}
+	out, err := allotd(t, home(t, ""), "--check").CombinedOutput()
+	if err != nil || string(out) != "The config and the ledger can be served.\n" {
+		t.Errorf("check: %v, %s", err, out)
+	}
+	dir := home(t, "")
+	if err := os.Remove(filepath.Join(dir, "ledger.db")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := allotd(t, dir, "--check").CombinedOutput(); err == nil || !strings.Contains(string(out), "pba init") {
+		t.Errorf("without a ledger: %v, %s", err, out)
+	}
+}

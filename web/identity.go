@@ -1,0 +1,135 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/pba/desk"
+)
+
+// caller is the user who sent a request.
+type caller struct {
+	desk.Visitor
+	by way
+}
+
+// way is how a caller is known.
+type way int
+
+const (
+	unknown  way = iota
+	bySocket     // the kernel says who connected
+)
+
+// known reports whether it is known who sent the request.
+func (c caller) known() bool { return c.by != unknown }
+
+type contextKey int
+
+const (
+	peerKey contextKey = iota
+	callerKey
+)
+
+// peerOf is who connected: on a socket of this machine, a user.
+type peerOf struct {
+	uid  int
+	unix bool
+	err  error
+}
+
+// withPeer asks the kernel once for each connection who is at its other end.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if c, ok := conn.(*counted); ok {
+		conn = c.Conn
+	}
+	var p peerOf
+	if u, ok := conn.(*net.UnixConn); ok {
+		p.unix = true
+		p.uid, p.err = peer.UID(u)
+	}
+	return context.WithValue(ctx, peerKey, p)
+}
+
+// identify returns who sent a request.
+func (s *Server) identify(r *http.Request) (caller, error) {
+	p, _ := r.Context().Value(peerKey).(peerOf)
+	if !p.unix {
+		return caller{}, nil
+	}
+	if p.err != nil {
+		return caller{}, p.err
+	}
+	v, err := s.accounts.of(p.uid)
+	return caller{v, bySocket}, err
+}
+
+// accounts remembers for a while what the system knows of users: a name service may be slow,
+// and each request needs it.
+type accounts struct {
+	now   func() time.Time
+	mu    sync.Mutex
+	known map[string]account
+}
+
+type account struct {
+	desk.Visitor
+	at time.Time
+}
+
+// accountTime is how long an account is remembered: so late a change of groups counts.
+const accountTime = time.Minute
+
+// maxAccounts bounds what is remembered.
+const maxAccounts = 10_000
+
+// of returns the account of a user ID.
+func (a *accounts) of(uid int) (desk.Visitor, error) {
+	return a.get(uidKey(uid), func() (desk.Visitor, error) { return desk.VisitorOf(uid) })
+}
+
+// named returns the account of a name.
+func (a *accounts) named(name string) (desk.Visitor, error) {
+	return a.get(name, func() (desk.Visitor, error) { return desk.VisitorNamed(name) })
+}
+
+func (a *accounts) get(key string, look func() (desk.Visitor, error)) (desk.Visitor, error) {
+	a.mu.Lock()
+	found, ok := a.known[key]
+	a.mu.Unlock()
+	if ok && a.now().Sub(found.at) < accountTime {
+		return found.Visitor, nil
+	}
+	v, err := look()
+	if err != nil {
+		return v, err
+	}
+	if v.Failed == nil {
+		a.remember(v, a.now())
+	}
+	return v, nil
+}
+
+func (a *accounts) remember(v desk.Visitor, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.known) >= maxAccounts || a.known == nil {
+		a.known = map[string]account{}
+	}
+	a.known[uidKey(v.UID)] = account{v, at}
+	if v.Name != "" {
+		a.known[v.Name] = account{v, at}
+	}
+}
+
+// uidKey is the key of a user ID; no name begins like that.
+func uidKey(uid int) string { return "#" + strconv.Itoa(uid) }

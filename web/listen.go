@@ -1,0 +1,140 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/settings"
+)
+
+// SocketPath is the page's socket.
+func SocketPath(c settings.Web, paths config.Paths) string {
+	if c.Socket != "" {
+		return c.Socket
+	}
+	return filepath.Join(paths.Runtime, "allotd.sock")
+}
+
+// Listen listens on the socket, which any user may connect to since the kernel names the
+// user, and on the address, if there is one. The caller closes the listeners.
+func Listen(ctx context.Context, c settings.Web, paths config.Paths) ([]net.Listener, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("web.%w", err)
+	}
+	socket, err := listenUnix(ctx, SocketPath(c, paths))
+	if err != nil {
+		return nil, err
+	}
+	all := []net.Listener{socket}
+	if c.Listen == "" {
+		return all, nil
+	}
+	l, err := listenTCP(ctx, c)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return append(all, l), nil
+}
+
+func listenTCP(ctx context.Context, c settings.Web) (net.Listener, error) {
+	var certificate tls.Certificate
+	if c.TLS() {
+		var err error
+		if certificate, err = loadCertificate(c); err != nil {
+			return nil, err
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("serve the page: %w: see web.listen in the config", err)
+	}
+	if c.TLS() {
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	}
+	return l, nil
+}
+
+func loadCertificate(c settings.Web) (tls.Certificate, error) {
+	info, err := os.Stat(c.Key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("read web.key: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return tls.Certificate{}, fmt.Errorf("read web.key: others can read %s (mode %#o): make a new key, since this one may be known, and chmod 600 it", c.Key, mode)
+	}
+	certificate, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+	if err != nil {
+		return certificate, fmt.Errorf("read web.certificate and web.key: %w", err)
+	}
+	return certificate, nil
+}
+
+// listenUnix listens on a socket that all users may connect to. One that another allotd
+// serves is an error; one that is left over is replaced.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("make the page's socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("make the page's socket: %s exists and is no socket: see web.socket in the config", path)
+	default:
+		dialer := net.Dialer{Timeout: time.Second}
+		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("make the page's socket: another allotd serves %s", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("replace the page's socket: %w", err)
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make the page's socket: %w: see web.socket in the config", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the kernel names who connects
+		return nil, fmt.Errorf("open the page's socket to all users: %w", errors.Join(err, l.Close()))
+	}
+	return l, nil
+}
+
+// bounded is a listener that accepts so many connections at a time.
+type bounded struct {
+	net.Listener
+	places chan struct{}
+}
+
+func bound(l net.Listener, n int) net.Listener {
+	return &bounded{l, make(chan struct{}, n)}
+}
+
+// Accept waits for a place, then for a connection.
+func (b *bounded) Accept() (net.Conn, error) {
+	b.places <- struct{}{}
+	conn, err := b.Listener.Accept()
+	if err != nil {
+		<-b.places
+		return nil, err
+	}
+	return &counted{Conn: conn, leave: sync.OnceFunc(func() { <-b.places })}, nil
+}
+
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
