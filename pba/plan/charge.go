@@ -295,19 +295,28 @@ func findMoves(start *pool, j *job) *step {
 				continue
 			}
 			for _, to := range m.pools {
-				if seen[to] {
-					continue
-				}
-				seen[to] = true
 				next := &step{pool: to, need: m.Slots, moved: m, from: at}
-				if to.free(m) >= m.Slots {
+				if to.free(m) >= m.Slots && !at.passes(to) {
 					return next
 				}
-				queue = append(queue, next)
+				if !seen[to] { // with the need of the first job that would move there
+					seen[to] = true
+					queue = append(queue, next)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// passes reports whether a chain up to a step has a job leave a pool.
+func (s *step) passes(p *pool) bool {
+	for ; s != nil; s = s.from {
+		if s.pool == p {
+			return true
+		}
+	}
+	return false
 }
 
 // bySize orders jobs by slots, then ID: the smallest that will do moves.

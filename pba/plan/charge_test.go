@@ -89,6 +89,19 @@ func TestEnteredJobKeepsItsRoomBesideJobsOfTwoPools(t *testing.T) { // R9, R12
 	}
 }
 
+// A pool that is too full for one job may still take a smaller one at the end of a chain.
+func TestChainEndsInAPoolThatALargerJobDidNotFit(t *testing.T) { // R9
+	s := newScene(t, 1, 60).pool("chipA", 9).pool("chipA", 8).pool("chipA", 11)
+	s.job("ann", "chipA", "n1*5", 4*time.Hour)
+	small := s.job("ann", "chipA", "n1", 4*time.Hour)
+	fits := s.job("ann", "chipA", "n1*4", 3*time.Hour)
+	s.job("ann", "chipA", "n1*8", 2*time.Hour)
+	last := s.job("ann", "chipA", "n1*8", time.Hour)
+	if p := s.cycle(); poolOf(p, last) == 0 || poolOf(p, fits) == 0 || poolOf(p, small) == 0 {
+		t.Errorf("they are in %d, %d and %d", poolOf(p, small), poolOf(p, fits), poolOf(p, last))
+	}
+}
+
 // What is in the way of a job that entered may have to change places with what is in its own.
 func TestEnteredJobKeepsItsRoomThroughASwap(t *testing.T) { // R9, R12
 	s := newScene(t, 2, 16).pool("chipA", 3).pool("chipA", 11)

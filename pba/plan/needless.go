@@ -137,7 +137,7 @@ func (s *Surroundings) Unserved(own int64, now map[backends.ID]*backends.Job) bo
 		return r.ID != own && lacksSlots(now[r.Beneficiary]) &&
 			!slices.ContainsFunc(r.Victims, func(v Victim) bool {
 				j := now[v.ID]
-				return j != nil && j.State == backends.Running && j.Started.Equal(v.Started)
+				return j != nil && j.State == backends.Running && !j.Ending && j.Started.Equal(v.Started)
 			})
 	})
 }

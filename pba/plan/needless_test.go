@@ -87,3 +87,31 @@ func TestNeedless(t *testing.T) { // R18
 		})
 	}
 }
+
+// A beneficiary started in what another one's victim left, or is leaving: its own victim is needed for
+// that one.
+func TestUnserved(t *testing.T) { // R18
+	started := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	id := func(n int64) backends.ID { return backends.ID{Job: n} }
+	at := []backends.Placement{{Host: "n1", Slots: 1}}
+	for name, c := range map[string]struct {
+		victim, other backends.Job // job 1, preempted for job 11; and job 11
+		want          bool
+	}{
+		"its victim is gone":       {backends.Job{State: backends.Pending}, backends.Job{State: backends.Pending}, true},
+		"its victim is leaving":    {backends.Job{State: backends.Running, Ending: true, Started: started}, backends.Job{State: backends.Pending}, true},
+		"its victim still runs":    {backends.Job{State: backends.Running, Started: started}, backends.Job{State: backends.Pending}, false},
+		"its victim runs anew":     {backends.Job{State: backends.Running, Started: started.Add(time.Hour)}, backends.Job{State: backends.Pending}, true},
+		"it was served, and waits": {backends.Job{State: backends.Pending}, backends.Job{State: backends.Running}, false},
+	} {
+		farm := &backends.Snapshot{Jobs: []backends.Job{{ID: id(2), State: backends.Running, Started: started, Hosts: at}}}
+		around := Around(&farm.Jobs[0], 2, []Reclaim{
+			{ID: 1, Phase: Planned, Beneficiary: id(11), Need: 1, Hosts: at, Victims: []Victim{{ID: id(1), Started: started, Slots: 1}}},
+			{ID: 2, Phase: Planned, Beneficiary: id(12), Need: 1, Hosts: at, Victims: []Victim{{ID: id(2), Started: started, Slots: 1}}},
+		}, farm)
+		now := map[backends.ID]*backends.Job{id(1): &c.victim, id(2): &farm.Jobs[0], id(11): &c.other, id(12): {State: backends.Running, Hosts: at}}
+		if got := around.Unserved(2, now); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
