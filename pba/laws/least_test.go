@@ -33,8 +33,9 @@ type stake struct {
 }
 
 // lawLeast: where one beneficiary that asks for slots and memory alone is served, no set of
-// victims is better than the chosen one (R34), nor has fewer jobs that lost too much already (lawProtected, R35). All sets are tried, on each host, or over the farm for one that
-// may span hosts.
+// victims is better than the chosen one (R34), nor has fewer jobs that lost too much already (lawProtected, R35).
+// All sets are tried, on each host, or over the farm for one that may span hosts. Where R22's
+// cap bars a better one it is not judged: the plan leaves out that set's first member that is too many.
 func (g *judge) lawLeast() {
 	if len(g.fresh) != 1 || len(g.served) != 1 || g.hypothetical || g.d.Considers != considersNever {
 		return
@@ -71,6 +72,7 @@ func (g *judge) lawLeast() {
 		return // lawSpared judges that
 	}
 	got := rate(chosen, r.Need)
+	best, better, where := got, []stake(nil), []string(nil)
 	sets := 0
 	for _, on := range groups {
 		have, memory, counts := 0, int64(0), false
@@ -112,15 +114,22 @@ func (g *judge) lawLeast() {
 				continue
 			}
 			sets++
-			if other := rate(set, max(b.Slots-have, 0)); other.compare(got) < 0 && g.withinHour(set) {
-				broken := lawLeast
-				if other.spent < got.spent {
-					broken = lawProtected
-				}
-				g.d.breach(broken, "reclaim %d preempts %v for job %v: %+v; better on %v: %+v, %v", r.ID, slices.Sorted(idsOf(g.gone)), b.ID, got, on, other, names(set))
+			other := rate(set, max(b.Slots-have, 0))
+			switch {
+			case other.compare(got) >= 0:
+			case !g.withinHour(set):
 				return
+			case other.compare(best) < 0:
+				best, better, where = other, set, on
 			}
 		}
+	}
+	if better != nil {
+		broken := lawLeast
+		if best.spent < got.spent {
+			broken = lawProtected
+		}
+		g.d.breach(broken, "reclaim %d preempts %v for job %v: %+v; better on %v: %+v, %v", r.ID, slices.Sorted(idsOf(g.gone)), b.ID, got, where, best, names(better))
 	}
 	g.d.met[compared] = g.d.met[compared] || sets > 1
 }

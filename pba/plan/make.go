@@ -105,5 +105,12 @@ func (g *agenda) add(at stage, a Action) {
 	g[at] = parts
 }
 
+// drop removes the actions of a stage with this verb for a job.
+func (g *agenda) drop(at stage, verb Verb, job backends.ID) {
+	for i, part := range g[at] {
+		g[at][i] = slices.DeleteFunc(part, func(a Action) bool { return a.Verb == verb && a.Job == job })
+	}
+}
+
 // all returns the actions in the order in which they are done.
 func (g *agenda) all() []Action { return slices.Concat(slices.Concat(g[:]...)...) }

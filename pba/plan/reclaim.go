@@ -69,9 +69,10 @@ func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	switch {
 	case r.Need >= b.Slots && !b.Exclusive && len(b.Needs) == 0:
 		return stagePreempt
-	case b.mem.WrittenAt.Equal(s.now):
-		return stageReserve // after its rank of this plan
+	case s.moves(b):
+		return stageReserve // after its move
 	}
+	s.acts.drop(stageRank, Rank, b.ID) // it has a higher one by then
 	return stageFirst
 }
 

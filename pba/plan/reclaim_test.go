@@ -539,3 +539,20 @@ func TestFreeSlotsAreReservedBeforeVictimsAreReleased(t *testing.T) { // R19
 		}
 	}
 }
+
+// A job that enters its pool and is served in one plan reserves what is free before others rank higher.
+func TestBeneficiaryThatEntersReservesBeforeOthersAreRaised(t *testing.T) { // R19
+	s := newScene(t, 1, 8).pool("chipA", 9)
+	s.policy.PendingThreshold = 0
+	s.job("bob", "", "n1", time.Hour)
+	wide, small := s.job("ann", "chipA", "", time.Minute, slots(8)), s.job("ann", "chipA", "", 0)
+	var acts []string
+	for _, a := range s.cycle().Actions {
+		if a.Job == wide || a.Job == small {
+			acts = append(acts, string(a.Verb)+" "+a.Job.String())
+		}
+	}
+	if got := strings.Join(acts, ", "); got != "reserve 2, pin 2, rank 2, rank 3" {
+		t.Error(got)
+	}
+}
