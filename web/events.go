@@ -143,8 +143,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case name := <-watcher.news:
+			if !s.valid(who) {
+				return
+			}
 			err = send("event: " + name + "\ndata: 1\n\n")
 		case <-sign.C:
+			if !s.valid(who) {
+				return
+			}
 			err = send(":\n\n")
 		}
 	}

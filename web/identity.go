@@ -16,15 +16,18 @@ import (
 // caller is the user who sent a request.
 type caller struct {
 	desk.Visitor
-	by way
+	by      way
+	session *session // of a browser that is signed in here
 }
 
 // way is how a caller is known.
 type way int
 
 const (
-	unknown  way = iota
-	bySocket     // the kernel says who connected
+	unknown   way = iota
+	bySocket      // the kernel says who connected
+	bySession     // a browser that is signed in
+	byProxy       // the site's proxy says so
 )
 
 // known reports whether it is known who sent the request.
@@ -60,17 +63,24 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey, p)
 }
 
-// identify returns who sent a request.
-func (s *Server) identify(r *http.Request) (caller, error) {
+// identify returns who sent a request: whom the site's proxy names, if it sent the request,
+// else whom the kernel names on the socket, else whose session the cookie is of.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, error) {
 	p, _ := r.Context().Value(peerKey).(peerOf)
-	if !p.unix {
-		return caller{}, nil
-	}
-	if p.err != nil {
+	switch {
+	case s.Proxy.sent(r, p):
+		who, err := s.fromProxy(r)
+		if err != nil || who.known() {
+			return who, err
+		}
+		return s.fromCookie(w, r)
+	case p.unix && p.err != nil:
 		return caller{}, p.err
+	case p.unix:
+		v, err := s.accounts.of(p.uid)
+		return caller{Visitor: v, by: bySocket}, err
 	}
-	v, err := s.accounts.of(p.uid)
-	return caller{v, bySocket}, err
+	return s.fromCookie(w, r)
 }
 
 // accounts remembers for a while what the system knows of users: a name service may be slow,

@@ -8,21 +8,13 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/peer"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
-
-// SocketPath is the page's socket.
-func SocketPath(c settings.Web, paths config.Paths) string {
-	if c.Socket != "" {
-		return c.Socket
-	}
-	return filepath.Join(paths.Runtime, "allotd.sock")
-}
 
 // Listen listens on the socket, which any user may connect to since the kernel names the
 // user, and on the address, if there is one. The caller closes the listeners.
@@ -30,7 +22,7 @@ func Listen(ctx context.Context, c settings.Web, paths config.Paths) ([]net.List
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("web.%w", err)
 	}
-	socket, err := listenUnix(ctx, SocketPath(c, paths))
+	socket, err := listenUnix(ctx, c.SocketIn(paths.Runtime))
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +49,7 @@ func listenTCP(ctx context.Context, c settings.Web) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve the page: %w: see web.listen in the config", err)
 	}
+	l = bound(l, maxConnections, maxConnectionsOf)
 	if c.TLS() {
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
@@ -105,28 +98,78 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the kernel names who connects
 		return nil, fmt.Errorf("open the page's socket to all users: %w", errors.Join(err, l.Close()))
 	}
-	return l, nil
+	return bound(l, maxConnections, maxConnectionsOf), nil
 }
 
-// bounded is a listener that accepts so many connections at a time.
+// Bounds of connections at a time, on each listener, and of one user or address. A proxy has
+// all its users' connections.
+const (
+	maxConnections   = 2000
+	maxConnectionsOf = 1000
+)
+
+// bounded is a listener that accepts so many connections at a time, and so many of one user
+// of this machine or of one address.
 type bounded struct {
 	net.Listener
 	places chan struct{}
+
+	mu   sync.Mutex
+	of   map[string]int
+	each int // that one may have
 }
 
-func bound(l net.Listener, n int) net.Listener {
-	return &bounded{l, make(chan struct{}, n)}
+func bound(l net.Listener, n, each int) net.Listener {
+	return &bounded{Listener: l, places: make(chan struct{}, n), of: map[string]int{}, each: each}
 }
 
-// Accept waits for a place, then for a connection.
+// Accept waits for a place, then for a connection. It closes those that are too many.
 func (b *bounded) Accept() (net.Conn, error) {
-	b.places <- struct{}{}
-	conn, err := b.Listener.Accept()
-	if err != nil {
+	for {
+		b.places <- struct{}{}
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			<-b.places
+			return nil, err
+		}
+		from := origin(conn)
+		if b.enter(from) {
+			return &counted{Conn: conn, leave: sync.OnceFunc(func() { b.leave(from) })}, nil
+		}
 		<-b.places
-		return nil, err
+		_ = conn.Close() // it is not wanted
 	}
-	return &counted{Conn: conn, leave: sync.OnceFunc(func() { <-b.places })}, nil
+}
+
+// origin is who connected: a user on a socket, else an address.
+func origin(conn net.Conn) string {
+	if u, ok := conn.(*net.UnixConn); ok {
+		uid, err := peer.UID(u)
+		if err != nil {
+			return ""
+		}
+		return uidKey(uid)
+	}
+	return network(conn.RemoteAddr().String())
+}
+
+func (b *bounded) enter(from string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of[from] >= b.each {
+		return false
+	}
+	b.of[from]++
+	return true
+}
+
+func (b *bounded) leave(from string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of[from]--; b.of[from] <= 0 {
+		delete(b.of, from)
+	}
+	<-b.places
 }
 
 type counted struct {

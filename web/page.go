@@ -3,6 +3,8 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
@@ -50,8 +52,21 @@ func (s *Server) handle(p page, h handler) http.Handler {
 // show answers with a page made of a template, its title and its data.
 func (q *request) show(template, title string, data any) error {
 	return q.server.templates.write(q.w, http.StatusOK, template, frame{
-		Title: title, Menu: menu(q.page.path), User: q.who.Name, Version: q.server.Version, Data: data,
+		Title: title, Menu: menu(q.page.path), User: q.who.Name, Session: q.who.session != nil, Version: q.server.Version, Data: data,
 	})
+}
+
+// form returns what a form sent, bounded.
+func (q *request) form() (url.Values, error) {
+	err := q.ParseForm()
+	if err == nil && strings.HasPrefix(q.Header.Get("Content-Type"), "multipart/") {
+		err = q.ParseMultipartForm(maxBody)
+	}
+	var large *http.MaxBytesError
+	if err != nil && !errors.As(err, &large) {
+		err = &statusError{http.StatusBadRequest, "the form can't be read: " + err.Error()}
+	}
+	return q.PostForm, err
 }
 
 // see answers that the change was made, and where its effect is to be seen.
@@ -103,7 +118,7 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, who caller, err 
 
 // fail answers with a page that says what is wrong.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, status int, text string) {
-	f := frame{Title: http.StatusText(status), User: who.Name, Version: s.Version, Data: text}
+	f := frame{Title: http.StatusText(status), User: who.Name, Session: who.session != nil, Version: s.Version, Data: text}
 	if who.known() {
 		f.Menu = menu("")
 	}

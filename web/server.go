@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/pba/desk"
@@ -22,6 +23,7 @@ import (
 type Options struct {
 	Desks   *desk.Service
 	Config  settings.Web
+	Proxy   Proxy
 	Log     *slog.Logger
 	Version string
 	Now     func() time.Time
@@ -34,12 +36,20 @@ type Server struct {
 	templates templates
 	accounts  accounts
 	events    events
+	sessions  sessions
+	limiter   limiter
+	times     times
+
+	mu      sync.Mutex
+	listens string // the URL of where it listens for browsers; "": nowhere yet
 }
 
 // New returns a server that does not listen yet.
 func New(o Options) (*Server, error) {
 	s := &Server{Options: o}
-	s.accounts.now = o.Now
+	s.accounts.now, s.limiter.now, s.sessions.now = o.Now, o.Now, o.Now
+	s.sessions.idle, s.sessions.max = time.Duration(o.Config.SessionIdle), time.Duration(o.Config.SessionMax)
+	s.times = times{header: 10 * time.Second, body: 30 * time.Second, answer: 2 * time.Minute, idle: 2 * time.Minute, shutdown: 10 * time.Second}
 	var err error
 	if s.templates, err = parseTemplates(); err != nil {
 		return nil, err
@@ -53,9 +63,12 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	mux.HandleFunc("GET /events", s.stream)
+	mux.HandleFunc("POST "+loginPath+"/link", s.makeLink)
+	mux.HandleFunc("GET "+loginPath, s.login)
+	mux.HandleFunc("POST "+logoutPath, s.logout)
 	mux.Handle("/", s.handle(page{}, notFound))
-	s.handler = s.protect(mux)
-	return s, nil
+	s.handler, err = s.protect(mux)
+	return s, err
 }
 
 // ServeHTTP answers a request.
@@ -63,22 +76,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Bounds of a request and of its answer.
 const (
-	maxBody       = 8 << 20 // a plan as a workbook
-	maxHeader     = 32 << 10
-	headerTime    = 10 * time.Second
-	bodyTime      = 30 * time.Second
-	answerTime    = 2 * time.Minute // a simulation of a change
-	idleTime      = 2 * time.Minute
-	shutdownTime  = 10 * time.Second
-	maxConnection = 1000 // at a time, on each listener
+	maxBody   = 8 << 20 // a plan as a workbook
+	maxHeader = 32 << 10
 )
+
+// times are how long a client may take, and be made to wait.
+type times struct {
+	header, body, idle time.Duration
+	answer             time.Duration // a simulation of a change takes longest
+	shutdown           time.Duration
+}
 
 // Serve serves until ctx ends, and lets requests that are being answered end.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := &http.Server{
-		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: s.times.header, ReadTimeout: s.times.body, WriteTimeout: s.times.answer, IdleTimeout: s.times.idle,
 		ErrorLog:    slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // what clients do wrong before there is a request
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: withPeer,
@@ -86,14 +100,15 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	go s.events.watch(base, s.Desks.State, s.Log)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { failed <- server.Serve(bound(l, maxConnection)) }()
+		s.listensAt(l.Addr())
+		go func() { failed <- server.Serve(l) }()
 	}
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.times.shutdown)
 	defer cancel()
 	stop() // streams end
 	if late := server.Shutdown(stopped); late != nil {
@@ -103,4 +118,17 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		err = nil
 	}
 	return err
+}
+
+// listensAt notes where browsers reach the page.
+func (s *Server) listensAt(a net.Addr) {
+	if a.Network() == "unix" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listens = "http://" + a.String()
+	if s.Config.TLS() {
+		s.listens = "https://" + a.String()
+	}
 }

@@ -86,6 +86,7 @@ func newSite(t *testing.T) *site {
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)), Now: s.sys.Now,
 	})
 	must(t, err)
+	s.listens = "http://127.0.0.1:8470"
 	s.accounts.known = map[string]account{}
 	for i, v := range []desk.Visitor{{Name: operator}, {Name: anna}, {Name: bert}, {Name: carl, Groups: []string{chipA}}, {Name: dora}} {
 		if v.UID = 5000 + i; v.Name == operator {
@@ -154,6 +155,9 @@ func (s *site) post(user, path string, form url.Values) *httptest.ResponseRecord
 // do sends a user's request on the socket; "" is no user, as by TCP.
 func (s *site) do(user string, r *http.Request) *httptest.ResponseRecorder {
 	s.t.Helper()
+	if r.RemoteAddr == "" {
+		r.RemoteAddr = "192.0.2.1:1234"
+	}
 	if user != "" {
 		p := peerOf{unix: true, uid: s.accounts.known[user].UID}
 		r = r.WithContext(context.WithValue(r.Context(), peerKey, p))

@@ -28,6 +28,7 @@ type frame struct {
 	Title   string
 	Menu    []entry
 	User    string
+	Session bool // it can be signed out
 	Version string
 	Data    any
 }

@@ -53,6 +53,10 @@ func serve(c *cli.Context) (err error) {
 			}
 		}()
 	}
+	proxy, err := web.OpenProxy(config.Web.Proxy)
+	if err != nil {
+		return err
+	}
 	d, err := desk.New(sys)
 	if err != nil {
 		return err
@@ -61,7 +65,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Log: log, Version: shell.VersionText(), Now: time.Now})
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -87,6 +89,7 @@ func TestServesUntilSIGTERM(t *testing.T) {
 	if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(body), "Calendar") || r.Header.Get("Content-Security-Policy") == "" {
 		t.Errorf("%v, %s\n%s", err, r.Status, body)
 	}
+	signIn(t, dir)
 	if out, err := allotd(t, dir).CombinedOutput(); err == nil || !strings.Contains(string(out), "another allotd serves") {
 		t.Errorf("a second one: %v, %s", err, out)
 	}
@@ -130,5 +133,39 @@ func TestRefusesToServe(t *testing.T) {
 	}
 	if out, err := allotd(t, dir, "--check").CombinedOutput(); err == nil || !strings.Contains(string(out), "pba init") {
 		t.Errorf("without a ledger: %v, %s", err, out)
+	}
+}
+
+// signIn has pba login's desk make a link, opens it and sees the page.
+func signIn(t *testing.T, dir string) {
+	t.Helper()
+	t.Setenv("ALLOTMENT_HOME", dir)
+	t.Setenv("SUDO_UID", "")
+	os.Unsetenv("SUDO_UID")
+	d, err := desk.New(desk.ThisSystem())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := d.Login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: time.Minute}
+	r, err := browser.Get(link.URL) // it is led to the first page, which no cycle has filled yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.StatusCode != http.StatusServiceUnavailable || r.Request.URL.Path != "/farm" || r.Request.URL.RawQuery != "" {
+		t.Errorf("%s at %s", r.Status, r.Request.URL)
+	}
+	if out, err := d.Logout(t.Context()); err != nil || out.Sessions != 1 {
+		t.Errorf("logout: %+v, %v", out, err)
+	}
+	if r, err = browser.Get(link.URL[:strings.Index(link.URL, "/login")] + "/calendar"); err != nil || r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after logout: %v, %v", r, err)
 	}
 }

@@ -41,6 +41,7 @@ func newApp(p process) *cli.App {
 			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
 			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), simulateCommand(p), metricsCommand(p), doctorCommand(p),
 			pauseCommand(p), resumeCommand(p), restoreCommand(p), dummiesCommand(p), backupCommand(p),
+			loginCommand(p), logoutCommand(p),
 		},
 	}
 }

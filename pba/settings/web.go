@@ -40,6 +40,14 @@ func DefaultWeb() Web {
 // TLS reports whether browsers' connections are encrypted here.
 func (w Web) TLS() bool { return w.Certificate != "" }
 
+// SocketIn returns the socket's path, for a runtime directory.
+func (w Web) SocketIn(runtime string) string {
+	if w.Socket != "" {
+		return w.Socket
+	}
+	return filepath.Join(runtime, "allotd.sock")
+}
+
 // Validate says what is wrong with the section, if anything.
 func (w Web) Validate() error {
 	for _, file := range []struct{ key, path string }{

@@ -1,0 +1,91 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Link opens the management page once.
+type Link struct {
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
+}
+
+// SignedOut is how many browsers were signed out.
+type SignedOut struct {
+	Sessions int `json:"sessions"`
+}
+
+// Login asks allotd for a link by which the caller can sign in with a browser.
+func (d *Desk) Login(ctx context.Context) (*Link, error) {
+	var link Link
+	if err := d.askAllotd(ctx, "sign in", "/login/link", &link); err != nil {
+		return nil, err
+	}
+	return &link, nil
+}
+
+// Logout signs out all of the caller's browsers.
+func (d *Desk) Logout(ctx context.Context) (*SignedOut, error) {
+	var out SignedOut
+	if err := d.askAllotd(ctx, "sign out", "/logout", &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// Bounds of a question to allotd.
+const (
+	allotdTime   = 30 * time.Second
+	allotdAnswer = 1 << 20
+)
+
+// askAllotd posts to allotd's socket, where the kernel names this process's user.
+func (d *Desk) askAllotd(ctx context.Context, what, path string, answer any) error {
+	if d.Caller.sudo() {
+		return deniedf("%s: through sudo the management page would take you for user ID %d: type it without sudo", what, d.Caller.As)
+	}
+	socket := d.Web.SocketIn(d.Paths.Runtime)
+	client := &http.Client{Timeout: allotdTime, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://allotd"+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		var refused *net.OpError
+		if errors.As(err, &refused) {
+			err = refused
+		}
+		return marked{fmt.Errorf("%s: %w: is allotd running? (systemctl status allotment-allotd)", what, err), backends.ErrUnreachable}
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, allotdAnswer))
+	if err != nil {
+		return fmt.Errorf("%s: read allotd's answer: %w", what, err)
+	}
+	switch {
+	case response.StatusCode == http.StatusOK:
+		if err := json.Unmarshal(body, answer); err != nil {
+			return fmt.Errorf("%s: read allotd's answer: %w", what, err)
+		}
+		return nil
+	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode >= http.StatusInternalServerError:
+		return againf("%s: %s", what, strings.TrimSpace(string(body)))
+	}
+	return fmt.Errorf("%s: %s", what, strings.TrimSpace(string(body)))
+}
