@@ -114,6 +114,9 @@ func (f *farm) slotsForWhole(b *job) int {
 	if best != b.pool {
 		b.pool.dismiss(b)
 		best.admit(b)
+		if s := f.standings[best]; s != nil {
+			s.busy = true
+		}
 	}
 	return most
 }
