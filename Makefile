@@ -50,8 +50,8 @@ DATADIR := $(PREFIX)/share/allotment
 
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
-# The kill, crash and Slurm tests take a while and have targets of their own.
-TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf)$$')
+# These tests take a while and have targets of their own.
+TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf|web)$$')
 # These tests only run programs, which the race detector does not see.
 PROGRAM_TESTS := '/test/(clock|completion|days|docs|idle|install)$$'
 RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
@@ -119,6 +119,11 @@ test-slurm-other: build ## the same on Slurm 24.11, which it installs beside the
 test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too
 	$(UMASK) ALLOTMENT_TEST_LSF=1 $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf ./backends/lsf ./test/lsfstandin
 	$(UMASK) $(GO) test -count=1 -v -run LSF ./test/docs ./cmd/esub
+
+# With npm, axe-core checks the pages, too.
+.PHONY: test-web
+test-web: build ## the management page in Chromium, over a farm that works (SCREENSHOTS=docs/web writes what docs/plan.md shows)
+	$(UMASK) ALLOTMENT_SCREENSHOTS='$(abspath $(SCREENSHOTS))' $(GO) test -count=1 -timeout=10m -v ./test/web
 
 bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
 	$(UMASK) $(GO) run ./bench/slurm -programs $(BIN) $(BENCH)

@@ -1,0 +1,108 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// TestPage does what users do, each case in a window of its own, on one farm.
+func TestPage(t *testing.T) {
+	s := startSite(t)
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *site)
+	}{
+		{"sign in", signIn},
+		{"farm is live", farmIsLive},
+		{"job is explained", jobIsExplained},
+		{"keyboard alone", keyboardAlone},
+		{"without scripts", withoutScripts},
+		{"looks", looks},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+// signIn: a link opens the page once, and leaves no secret where a script or a reader of
+// the address line would find it.
+func signIn(t *testing.T, s *site) {
+	w := s.openWindow(t)
+	w.expect(http.StatusUnauthorized)
+	w.expect(http.StatusForbidden)
+	w.visit("/calendar")
+	w.untilText("main", "pba login")
+	link := s.link(t)
+	w.do("open the link", chromedp.Navigate(link))
+	w.untilText(".who", "Sign out")
+	if seen := evaluate[string](w, "location.href + document.cookie + document.referrer + JSON.stringify(localStorage)"); strings.Contains(seen, "token") || strings.Contains(seen, "allotment=") {
+		t.Errorf("scripts find a secret: %s", seen)
+	}
+	w.visit("/calendar")
+	w.untilText("main tbody", "chip07")
+
+	other := s.openWindow(t)
+	other.expect(http.StatusForbidden)
+	other.expect(http.StatusUnauthorized)
+	other.do("open the link again", chromedp.Navigate(link))
+	other.untilText("main", "this link was used before")
+	other.visit("/calendar")
+	other.untilText("main", "pba login")
+
+	w.click(".who button")
+	w.untilText("main", "pba login")
+	w.visit("/calendar")
+	w.untilText("main", "pba login")
+}
+
+// farmIsLive: what a job changes is seen on a page that stays open.
+func farmIsLive(t *testing.T, s *site) {
+	w := s.open(t)
+	w.visit("/farm")
+	evaluate[bool](w, "window.stays = true")
+	w.untilText("#farm", "kestrel")
+	used := `[...document.querySelectorAll('#farm tbody tr')].find(r => r.cells[0].innerText === 'kestrel').cells[3].innerText`
+	w.until("no slot in use", used+" === '0'")
+	s.submit(t, "kestrel", "sim", 3)
+	w.until("3 slots in use", used+" === '3'")
+	if !evaluate[bool](w, "window.stays === true") {
+		t.Error("the page was loaded again")
+	}
+}
+
+// jobIsExplained: a user asks why a job runs, or does not.
+func jobIsExplained(t *testing.T, s *site) {
+	id := s.submit(t, "osprey", "lint", 1)
+	s.cycle(t)
+	w := s.open(t)
+	w.visit("/jobs")
+	w.click("#id")
+	w.keys(fmt.Sprint(id) + "\r")
+	w.untilText("main", "osprey")
+}
+
+// keyboardAlone: a user without a mouse reaches each page, and sees where the focus is.
+func keyboardAlone(t *testing.T, s *site) {
+	w := s.open(t)
+	w.visit("/farm")
+	w.keys(kb.Tab + kb.Enter)
+	w.until("the focus in the content", "document.activeElement.id === 'main'")
+	w.visit("/farm")
+	for _, page := range []string{"Calendar", "Jobs", "Reports"} {
+		w.tabTo(fmt.Sprintf("nav a with %s", page), fmt.Sprintf("document.activeElement.closest('nav') && document.activeElement.innerText === %q", page))
+		w.keys(kb.Enter)
+		w.until("the page "+page, fmt.Sprintf("document.readyState === 'complete' && document.querySelector('nav [aria-current]').innerText === %q", page))
+	}
+}
+
+// withoutScripts: where scripts are forbidden the plan can be read.
+func withoutScripts(t *testing.T, s *site) {
+	w := s.open(t)
+	w.noScript()
+	w.visit("/calendar")
+	w.untilText("main tbody", "chip07")
+}

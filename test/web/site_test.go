@@ -1,0 +1,134 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/farm"
+)
+
+// site is a farm that works, its page, and a browser.
+type site struct {
+	*farm.Farm
+	host    string // of the page, as in a URL
+	engine  *farm.Rebalance
+	browser context.Context
+}
+
+// config is that of the farm: quick cycles, so that what is waited for comes soon.
+const config = `timezone: UTC
+pba: {every: 1s, pending_threshold: 2s, min_runtime: 1s}
+web: {listen: "127.0.0.1:0"}
+miniq:
+  nodes: ["h01:16:64G", "h02:16:64G", "h03:16:64G", "h04:16:64G"]
+`
+
+// startSite starts all of it, as an administrator does; it ends with the test.
+func startSite(t *testing.T) *site {
+	t.Helper()
+	browser := startBrowser(t)
+	s := &site{Farm: farm.New(t, farm.Options{Programs: "../../bin", Config: config}), browser: browser}
+	group, err := farm.OwnGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pba(t, "init")
+	for _, project := range []string{"chip07", "falcon", "kestrel", "osprey"} {
+		s.pba(t, "project", "add", project, "--group", group)
+	}
+	for project, slots := range map[string]string{"chip07": "16", "falcon": "12", "kestrel": "8"} {
+		s.pba(t, "alloc", "set", project, slots, "--weeks", "3")
+	}
+	if s.engine, err = s.Rebalance(context.Background(), time.Second, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.engine.Stop)
+	s.serve(t)
+	return s
+}
+
+// pba runs a command of an administrator and returns what it prints.
+func (s *site) pba(t *testing.T, args ...string) string {
+	t.Helper()
+	return s.run(t, "pba", args...)
+}
+
+func (s *site) run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := s.Run(t.Context(), program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// submit submits a job that runs until the farm ends, and returns its number.
+func (s *site) submit(t *testing.T, project, name string, slots int) int64 {
+	t.Helper()
+	id, err := farm.Submitted(s.run(t, "asub", "-P", project, "-J", name, "-n", fmt.Sprint(slots), "-o", "/dev/null", "sleep", "600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// cycle waits until a cycle has begun and ended.
+func (s *site) cycle(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for asked := time.Now(); ; {
+		select {
+		case r, ok := <-s.engine.Reports:
+			if !ok {
+				t.Fatal(s.engine.Err())
+			}
+			if r.At.After(asked) {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatalf("no cycle within %v", patience)
+		}
+	}
+}
+
+// serve starts allotd, and waits until it listens on its socket.
+func (s *site) serve(t *testing.T) {
+	t.Helper()
+	farm.StartForTest(t, s.Background(context.Background(), "allotd"))
+	socket := filepath.Join(s.Home, "allotd.sock")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := await.Dir(ctx, s.Home, func() bool { _, err := os.Stat(socket); return err == nil }); err != nil {
+		t.Fatal(err)
+	}
+	link, err := url.Parse(s.link(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host = link.Host
+}
+
+// link is one that signs a browser in.
+func (s *site) link(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(s.pba(t, "login"))
+}
+
+// open opens a window whose user has signed in.
+func (s *site) open(t *testing.T) *window {
+	t.Helper()
+	w := s.openWindow(t)
+	w.do("sign in", chromedp.Navigate(s.link(t)))
+	w.untilText(".who", "Sign out")
+	return w
+}
