@@ -128,8 +128,12 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 		if t.head {
 			b.aside[p] = 0
 		}
-		if !b.admit(t.job) && t.head { // what is left is the head's
+		switch {
+		case b.admit(t.job):
+		case t.head: // what is left is the head's
 			b.aside[p] = max(b.room[p], 0)
+		case t.order == 1:
+			b.restore(t.job, p, state.Memory.Jobs)
 		}
 	}
 	return b
@@ -200,6 +204,48 @@ func (b *books) free(p, slots, depth int, seen map[int]bool) bool {
 		}
 	}
 	return false
+}
+
+// restore charges a job that entered to the pool that it was in, if what others have of its room goes
+// back to where they were, and what is in their way there, too.
+func (b *books) restore(j *backends.Job, home int, was map[backends.ID]plan.JobMemory) {
+	if home < 0 || !slices.Contains(b.pools(j), home) {
+		return
+	}
+	type move struct {
+		job *backends.Job
+		to  int
+	}
+	var moves []move
+	emptied := []int{home} // of jobs from other pools
+	for i := 0; i < len(emptied); i++ {
+		for _, m := range b.by[emptied[i]] {
+			to := b.index(was[m.ID].Pool)
+			if to < 0 || to == emptied[i] || !slices.Contains(b.pools(m), to) {
+				continue
+			}
+			moves = append(moves, move{m, to})
+			if !slices.Contains(emptied, to) {
+				emptied = append(emptied, to)
+			}
+		}
+	}
+	try := &books{room: slices.Clone(b.room), aside: b.aside}
+	try.room[home] -= j.Slots
+	for _, m := range moves {
+		try.room[b.charged[m.job.ID]] += m.job.Slots
+		try.room[m.to] -= m.job.Slots
+	}
+	for _, p := range emptied {
+		if try.left(p) < 0 {
+			return
+		}
+	}
+	for _, m := range moves {
+		b.remove(m.job, b.charged[m.job.ID])
+		b.put(m.job, m.to)
+	}
+	b.put(j, home)
 }
 
 func (b *books) put(j *backends.Job, p int) {
