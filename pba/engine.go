@@ -63,6 +63,7 @@ type Result struct {
 
 	readAt time.Time // when the snapshot came, by this machine's clock
 	names  names
+	former []string // former names of projects that unfinished jobs have
 }
 
 // Failed returns the first action that the queue refused, as an error; nil if none.
@@ -270,6 +271,7 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 	r.yieldTo(farm.Preempting)
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities().ForEngine
 	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
+	r.former = r.names.former(farm.Jobs)
 	r.names.resolve(farm.Jobs)
 	r.names.resolve(farm.Ended)
 	if e.Groups == nil {
@@ -350,6 +352,7 @@ func (e *Engine) ledgerCycle(r *Result, mode ledger.Mode, started time.Time) led
 	c := ledger.Cycle{
 		Who: e.Who, Mode: mode, Started: started, Snapshot: r.State.Farm.At,
 		Zone: e.Zone, KeepHistory: e.KeepHistory, Longest: max(time.Minute, 3*r.Rules.Policy.Cycle),
+		Former: r.former,
 	}
 	for _, j := range r.State.Farm.Ended {
 		if j.IsDummy() {

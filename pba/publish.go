@@ -159,6 +159,7 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledg
 	for i := range filter.Projects {
 		filter.Projects[i].Mark = p.Queue.Marks && policy.Marks(filter.Projects[i].Name)
 	}
+	addFormer(&filter, policy.Projects)
 	return filter, nil
 }
 
@@ -203,6 +204,29 @@ func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]in
 		*pools = append(*pools, esub.Pool{ID: a.ID, User: a.User, UID: esub.Unknown, Step: a.Step, Slots: a.Guarantee})
 	}
 	return snapshot
+}
+
+// addFormer has the filter take a project's former names for its present one, as cycles do: the
+// scripts of its users go on as they are.
+func addFormer(filter *esub.Policy, projects []plan.Project) {
+	former := map[string][]string{}
+	for i, p := range projects { // those of the filter, in the same order
+		former[p.Name] = p.Former
+		for _, name := range p.Former {
+			same := filter.Projects[i]
+			same.Name = name
+			filter.Projects = append(filter.Projects, same)
+		}
+	}
+	var rules []dummy.Rule
+	for _, rule := range filter.Settings.Heavy.Rules { // the first that fits counts
+		rules = append(rules, rule)
+		for _, name := range former[rule.Project] {
+			rule.Project = name
+			rules = append(rules, rule)
+		}
+	}
+	filter.Settings.Heavy.Rules = rules
 }
 
 // file is one to be written into the state directory.

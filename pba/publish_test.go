@@ -209,6 +209,36 @@ func TestPublishHeavyRules(t *testing.T) { // R29
 	}
 }
 
+// TestPublishFormerNames: the filter takes a former name for the project's present one.
+func TestPublishFormerNames(t *testing.T) {
+	dir := t.TempDir()
+	p := &Publisher{Dir: dir, Groups: &Directory{Cache: groupCache{}}, Settings: esub.Settings{Config: esub.DefaultConfig()}}
+	policy := plan.Policy{
+		Projects:    []plan.Project{{Name: "B"}, {Name: "A", Steps: []string{"s"}, Former: []string{"old", "older"}}},
+		Allocations: []plan.Allocation{{ID: 4, Project: "A", Guarantee: 6}, {ID: 5, Project: "B", Guarantee: 2}},
+	}
+	standing := standingAt(time.Now(), 4)
+	standing.Heavy = &esub.Heavy{Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Project: "A", Memory: 8}, {Project: "B", Memory: 9}, {Memory: 10}}}
+	if err := p.Publish(t.Context(), policy, standing); err != nil {
+		t.Fatal(err)
+	}
+	r, g, _ := published(t, dir)
+	want, _, _, err := r.Find("A")
+	if err != nil || len(want.Pools) != 1 {
+		t.Fatal(want, err)
+	}
+	for _, name := range []string{"old", "older"} {
+		got, first, ok, err := r.Find(name)
+		if got.Name = "A"; !ok || err != nil || cmp.Diff(want, got) != "" || !g.Below(first) {
+			t.Errorf("%s: %v, %v, below: %v\n%s", name, ok, err, g.Below(first), cmp.Diff(want, got))
+		}
+	}
+	rules := []dummy.Rule{{Project: "A", Memory: 8}, {Project: "old", Memory: 8}, {Project: "older", Memory: 8}, {Project: "B", Memory: 9}, {Memory: 10}}
+	if d := cmp.Diff(rules, r.Settings().Heavy.Rules); d != "" {
+		t.Error(d)
+	}
+}
+
 // R2, R4: what a script within the queue reads, with the groups of those users
 // who are known, and the numbers of users that have pools.
 func TestPublishForAScript(t *testing.T) {

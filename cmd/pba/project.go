@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -22,7 +24,7 @@ func projectCommand(p process) *cli.Command {
 		}
 	}
 	return &cli.Command{
-		Name: "project", Usage: "add, change, list and remove projects",
+		Name: "project", Usage: "add, change, rename, list and remove projects",
 		Subcommands: []*cli.Command{
 			{
 				Name: "add", Usage: "add a project", ArgsUsage: "NAME --group GROUP [--manager USER]… [--flow FLOW]", Flags: flags(),
@@ -35,6 +37,13 @@ func projectCommand(p process) *cli.Command {
 				Action: func(c *cli.Context) error {
 					return withProject(c, p, (*desk.Desk).SetProject, "Project %s is changed.\n")
 				},
+			},
+			{
+				Name: "rename", Usage: "rename a project, with its plan and its past", ArgsUsage: "PROJECT NAME [--dry-run]",
+				Description: "Jobs that have the former name go on as the project's, and new ones may have it as long as\n" +
+					"unfinished jobs do, a day at least. Until then no other project can have that name.",
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "only check it and show what it concerns", DisableDefaultText: true}},
+				Action: func(c *cli.Context) error { return renameProject(c, p) },
 			},
 			{
 				Name: "remove", Usage: "remove a project that has no slots in this week or later", ArgsUsage: "PROJECT",
@@ -81,11 +90,44 @@ func withProject(c *cli.Context, p process, change func(*desk.Desk, context.Cont
 	})
 }
 
+func renameProject(c *cli.Context, p process) error {
+	args, err := commands.Args(c, 2, 2)
+	if err != nil {
+		return err
+	}
+	from, to, dryRun := args[0], args[1], c.Bool("dry-run")
+	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+		r, err := d.RenameProject(ctx, from, to, dryRun)
+		if err != nil {
+			return err
+		}
+		jobs := printable.Count(r.Jobs, "unfinished job")
+		if r.Away != nil {
+			jobs = "its unfinished jobs (their number is unknown: the queue is away)"
+		}
+		if dryRun {
+			fmt.Fprintf(c.App.Writer, "Project %s would be %s: %s from this week on, %s, %s.\n", shell.Printable(from), to,
+				printable.Count(r.Allocations, "allocation"), printable.Count(r.Requests, "open request"), jobs)
+			return nil
+		}
+		fmt.Fprintf(c.App.Writer, "Project %s is %s now. Jobs that have the former name count for it: %s.\n", shell.Printable(from), to, jobs)
+		return nil
+	})
+}
+
 func listProjects(ctx context.Context, d *desk.Desk, _ *cli.Context) (*table.Table, any, error) {
 	all, err := d.Projects(ctx)
-	t := table.New("name", "group", "managers", "flow")
+	head, renamed := []string{"name", "group", "managers", "flow"}, slices.ContainsFunc(all, func(p desk.Project) bool { return len(p.Former) > 0 })
+	if renamed {
+		head = append(head, "former_names")
+	}
+	t := table.New(head...)
 	for _, p := range all {
-		t.Row(p.Name, p.Group, dash(strings.Join(p.Managers, " ")), dash(p.Flow))
+		row := []any{p.Name, p.Group, dash(strings.Join(p.Managers, " ")), dash(p.Flow)}
+		if renamed {
+			row = append(row, dash(strings.Join(p.Former, " ")))
+		}
+		t.Row(row...)
 	}
 	return t, all, err
 }

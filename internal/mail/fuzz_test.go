@@ -13,7 +13,7 @@ import (
 // FuzzAddresses: an address that is taken is no option, file or program of sendmail's, and
 // stays one recipient in the mail's head. The error for another one is a line to be shown.
 func FuzzAddresses(f *testing.F) {
-	for _, text := range []string{"ann@example.org", "root", "a.b+c@x-y.example", "-oQ/tmp", "|/bin/sh", ":include:/x", "a\nBcc: eve@x", "ann@x..y", "a b@c", "a,b", "\u202e@x"} {
+	for _, text := range []string{"ann@example.org", "root", "a.b+c@x-y.example", "-t", "-oQ/tmp", "|/bin/sh", ":include:/x", "a\nBcc: eve@x", "ann@x..y", "a b@c", "a,b", "\u202e@x"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

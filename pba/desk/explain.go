@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -140,7 +141,14 @@ func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation
 	}
 	switch {
 	case len(jobs) > 0:
-		e.Job = jobs[0]
+		rules, err := d.rules(ctx, d.Now())
+		if err != nil {
+			return e, err
+		}
+		pba.Resolve(d.queue.Abilities().ForEngine, rules.Policy.Projects, jobs)
+		if e.Job = jobs[0]; ended != nil {
+			e.Job.Project = ended.Job.Project // by its present name
+		}
 	case ended != nil:
 		e.Job = ended.Job
 	default:

@@ -198,6 +198,8 @@ func (d *Desk) cellsOf(ctx context.Context, id int64) ([]ledger.Record, error) {
 		return nil, fmt.Errorf("undo change %d: it granted a request, and changed no allocation: there is nothing to undo", id)
 	case len(cells) == 0 && (rows[0].What == "alloc set" || rows[0].What == "alloc unset"):
 		return nil, fmt.Errorf("undo change %d: an older version of Allotment made it, which did not record what is needed", id)
+	case len(cells) == 0 && rows[0].What == "project rename":
+		return nil, fmt.Errorf("undo change %d: to give the project its former name again: pba project rename %s %s", id, rows[0].After, rows[0].Before)
 	case len(cells) == 0:
 		return nil, fmt.Errorf("undo change %d: %q: only changes of allocations can be undone", id, rows[0].What)
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
+// Project is a project of the plan.
+type Project = ledger.Project
+
 // ProjectChange is how a project shall be. What is nil stays as it is.
 type ProjectChange struct {
 	Name     string
@@ -115,6 +118,9 @@ func (d *Desk) project(ctx context.Context, name string) (ledger.Project, error)
 func named(all []ledger.Project, name string) (ledger.Project, error) {
 	i := slices.IndexFunc(all, func(p ledger.Project) bool { return p.Name == name })
 	if i < 0 {
+		if k := slices.IndexFunc(all, func(p ledger.Project) bool { return slices.Contains(p.Former, name) }); k >= 0 {
+			return ledger.Project{}, fmt.Errorf("%w %q: it is called %s now", ledger.ErrUnknownProject, name, all[k].Name)
+		}
 		return ledger.Project{}, fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, name)
 	}
 	return all[i], nil

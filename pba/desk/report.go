@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -281,6 +282,7 @@ func (d *Desk) DummyUse(ctx context.Context, p Period) (*Dummies, error) {
 		farm, err := d.queue.Snapshot(ctx, d.Now())
 		if all.Away = err; err == nil {
 			unfinished = farm.Jobs
+			pba.Resolve(d.queue.Abilities().ForEngine, rules.Policy.Projects, unfinished)
 		}
 	}
 	all.Dummies = report.Dummies(acts, unfinished, rules.Policy.Dummies.Limit, p.To, p.Project)

@@ -229,7 +229,7 @@ func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Tim
 				}
 				flows[p.Flow] = steps
 			}
-			named = append(named, plan.Project{Name: p.Name, Group: p.Group, Steps: steps})
+			named = append(named, plan.Project{Name: p.Name, Group: p.Group, Steps: steps, Former: p.Former})
 		}
 		inWeek, err = inForce(ctx, tx, w, spared)
 		return err

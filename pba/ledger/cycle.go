@@ -20,6 +20,7 @@ type Cycle struct {
 	Planned  time.Time // when the plan was made; zero: not known
 	Snapshot time.Time // by the queue's clock
 	Ended    []Ended   // jobs that have ended since the last cycle
+	Former   []string  // former names of projects that unfinished jobs have
 	Note     string
 
 	Zone        *time.Location // whose hours use is added up by; nil: UTC's
@@ -82,6 +83,9 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 			return err
 		}
 		if err := storeEnded(ctx, tx, c.Ended); err != nil {
+			return err
+		}
+		if err := forgetNames(ctx, tx, c); err != nil {
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO cycle (who, mode, started, was_read, planned, snapshot, finished, actions, skipped, note)

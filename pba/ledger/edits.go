@@ -30,7 +30,8 @@ type Project struct {
 	Name     string   `json:"name"`
 	Group    string   `json:"group"`
 	Managers []string `json:"managers"`
-	Flow     string   `json:"flow,omitempty"` // "": its jobs may name any step
+	Flow     string   `json:"flow,omitempty"`         // "": its jobs may name any step
+	Former   []string `json:"former_names,omitempty"` // that unfinished jobs may still have
 }
 
 func (p Project) String() string {
@@ -77,6 +78,20 @@ func projects(ctx context.Context, q querier, where string, args ...any) ([]Proj
 		p.Managers = append(p.Managers, manager)
 		return nil
 	}, `SELECT p.id, m.user FROM manager m JOIN project p ON p.id = m.project WHERE `+where+` ORDER BY m.user`, args...)
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			id   int64
+			name string
+		)
+		err := rows.Scan(&id, &name)
+		if i, ok := index[id]; ok {
+			all[i].Former = append(all[i].Former, name)
+		}
+		return err
+	}, `SELECT project, name FROM former_name ORDER BY name`)
 	return all, err
 }
 
@@ -96,9 +111,7 @@ func projectID(ctx context.Context, q querier, name string) (int64, Project, err
 // AddProject adds a project; ErrProjectExists if there is one of that name.
 func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 	return l.edit(ctx, "add the project", func(tx *sql.Tx) error {
-		if _, _, err := projectID(ctx, tx, p.Name); err == nil {
-			return fmt.Errorf("%w: %q", ErrProjectExists, p.Name)
-		} else if !errors.Is(err, ErrUnknownProject) {
+		if err := freeName(ctx, tx, p.Name, 0); err != nil {
 			return err
 		}
 		flow, err := flowID(ctx, tx, p.Flow)
@@ -180,6 +193,9 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 				name, all[0].Slots, all[0].Week, name)
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE project SET removed = ? WHERE id = ?`, unixtime.Of(by.At), id); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM former_name WHERE project = ?`, id); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE request SET state = 'declined', answer = 'the project was removed', answerer = ?, answered = ? WHERE project = ? AND state = 'open'`,

@@ -72,9 +72,10 @@ const (
 
 // Project may name steps; the members of its group may submit for it.
 type Project struct {
-	Name  string
-	Group string
-	Steps []string // that its jobs may name, by its flow; empty: any
+	Name   string
+	Group  string
+	Steps  []string // that its jobs may name, by its flow; empty: any
+	Former []string // names that it had, for the queue and the filter: State has none of them
 }
 
 // Allocation is an allocation in force: a pool. An empty User or Step matches
