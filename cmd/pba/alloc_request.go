@@ -121,7 +121,7 @@ func askForSlots(c *cli.Context, p process) error {
 		}
 		out := c.App.Writer
 		fmt.Fprintf(out, "Request %d: %s for %s %s.\n", r.ID, printable.Count(r.Slots, "slot"), shell.Printable(r.Pool.String()), inRange(r.From, r.To))
-		fmt.Fprintf(out, "Now: %s.\n", granting(*r))
+		fmt.Fprintf(out, "Now: %s.\n", r.Granting())
 		who := "an admin"
 		if len(r.Managers) > 0 {
 			who = "a manager (" + strings.Join(r.Managers, ", ") + ") or " + who
@@ -154,7 +154,7 @@ func listRequests(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Tab
 		if len(r.Weeks) > 0 {
 			has, free = hasAndFree(r.Weeks)
 		}
-		t.Row(r.ID, r.Project, dash(r.User), dash(r.Step), dash(r.Hosts), r.Slots, r.From, r.To, r.By, has, free, granting(r), r.Why)
+		t.Row(r.ID, r.Project, dash(r.User), dash(r.Step), dash(r.Hosts), r.Slots, r.From, r.To, r.By, has, free, r.Granting(), r.Why)
 	}
 	return t, all, err
 }
@@ -180,41 +180,6 @@ func hasAndFree(weeks []desk.RequestWeek) (has, free string) {
 		free = strconv.Itoa(room)
 	}
 	return has, free
-}
-
-// granting returns what granting a request would do; of one that is not open, its answer.
-func granting(r desk.Request) string {
-	if r.State != desk.RequestOpen {
-		text := string(r.State)
-		if r.Answerer != "" {
-			text += " by " + r.Answerer + " " + r.Answered.Local().Format("2006-01-02 15:04")
-		}
-		if r.Answer != "" {
-			text += ": " + r.Answer
-		}
-		return text
-	}
-	var over []string
-	more, left := 0, math.MaxInt
-	for _, w := range r.Weeks {
-		if w.Free == nil {
-			return "not known: the queue is away"
-		}
-		if w.Exceeds > 0 {
-			over = append(over, fmt.Sprintf("%s by %d", w.Week, w.Exceeds))
-		}
-		more = max(more, w.Would-w.Has)
-		left = min(left, *w.Free-(w.Would-w.Has))
-	}
-	switch {
-	case len(over) > 3:
-		return "exceeds " + strings.Join(over[:3], ", ") + fmt.Sprintf(" and %s", printable.Count(len(over)-3, "more week"))
-	case len(over) > 0:
-		return "exceeds " + strings.Join(over, ", ")
-	case more == 0:
-		return "changes nothing: it has as many slots"
-	}
-	return fmt.Sprintf("fits: %d more, %d stay free", more, max(0, left))
 }
 
 // waits returns how many requests wait.

@@ -93,16 +93,8 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 
 // printLines prints changes of the plan, a line for the same change in weeks in a row.
 func printLines(out io.Writer, all []desk.Line) {
-	for _, d := range all {
-		who := d.Weeks.String() + " " + shell.Printable(d.Pool.String()) + ": "
-		switch {
-		case d.Was.Slots == 0:
-			fmt.Fprintf(out, "+ %s%s\n", who, desk.InWords(d.Terms))
-		case d.Slots == 0:
-			fmt.Fprintf(out, "- %s%s\n", who, desk.InWords(d.Was))
-		default:
-			fmt.Fprintf(out, "~ %s%s, was %s\n", who, desk.InWords(d.Terms), desk.InWords(d.Was))
-		}
+	for _, l := range all {
+		fmt.Fprintln(out, shell.Printable(l.InWords()))
 	}
 }
 

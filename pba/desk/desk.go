@@ -64,8 +64,10 @@ type Desk struct {
 	ledger *ledger.Ledger
 	queue  backends.Backend
 
-	view  func() (*view, error) // what the last cycle saw, of a desk that does not ask the queue; nil: it does
-	facts *queueFacts           // what the queue said of itself when the filter's policy was written; nil: it was not asked
+	view       func() (*view, error) // what the last cycle saw, of a desk that does not ask the queue; nil: it does
+	simulating chan struct{}         // has a place for each simulation that a server runs at a time; nil: no bound
+
+	facts *queueFacts // what the queue said of itself when the filter's policy was written; nil: it was not asked
 }
 
 // New returns a desk that is not open.

@@ -75,6 +75,8 @@ type gridInput struct {
 	sets    []string            // the host sets of the config
 	steps   map[string][]string // of projects with a flow
 	blank   []ledger.Pool       // that have rows without slots, too
+
+	revision int64 // of the plan, or of an older one: it is read first, so that no edit is missed
 }
 
 // makeGrid sums up what is planned. Its rows are in the order of projects, users, steps as
@@ -182,18 +184,10 @@ func (d *Desk) Grid(ctx context.Context, q GridQuery, when When) (*Grid, error) 
 }
 
 func (d *Desk) grid(ctx context.Context, in gridInput, q GridQuery) (*Grid, error) {
-	farm, away := d.farm(ctx)
-	if away == nil {
-		in.limits = map[string]int{}
-		for set, has := range farm {
-			in.limits[set] = d.allocatable(has.slots)
-		}
-	}
+	away := d.addLimits(ctx, &in)
 	g := makeGrid(in, q)
-	g.Away = away
-	var err error
-	g.Revision, err = d.ledger.Revision(ctx)
-	return g, err
+	g.Away, g.Revision = away, in.revision
+	return g, nil
 }
 
 // gridInput reads what a grid is made of, all but the farm.
@@ -216,6 +210,9 @@ func (d *Desk) gridInput(ctx context.Context, q GridQuery, when When) (in gridIn
 		in.sets = append(in.sets, set)
 	}
 	if in.steps, err = d.stepsOfProjects(ctx); err != nil {
+		return in, err
+	}
+	if in.revision, err = d.ledger.Revision(ctx); err != nil {
 		return in, err
 	}
 	in.planned, err = d.ledger.Allocations(ctx, in.weeks[0], in.weeks[len(in.weeks)-1])

@@ -16,6 +16,18 @@ type Line struct {
 	Was   ledger.Terms   `json:"was"` // zero: it is new
 }
 
+// InWords describes what changes: + before what is new, - before what is withdrawn, and ~.
+func (l *Line) InWords() string {
+	at := l.Weeks.String() + " " + l.Pool.String() + ": "
+	switch {
+	case l.Was.Slots == 0:
+		return "+ " + at + InWords(l.Terms)
+	case l.Slots == 0:
+		return "- " + at + InWords(l.Was)
+	}
+	return "~ " + at + InWords(l.Terms) + ", was " + InWords(l.Was)
+}
+
 // planLines joins differences that are the same in weeks in a row, by first week, project,
 // step, user and host set.
 func planLines(all []Difference, order stepOrder) []Line {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -258,6 +259,42 @@ func (d *Desk) requestsToAnswer(ctx context.Context) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// Granting returns in words what granting a request would do; of one that is not open, its
+// answer.
+func (r *Request) Granting() string {
+	if r.State != RequestOpen {
+		text := string(r.State)
+		if r.Answerer != "" {
+			text += " by " + r.Answerer + " " + r.Answered.Local().Format("2006-01-02 15:04")
+		}
+		if r.Answer != "" {
+			text += ": " + r.Answer
+		}
+		return text
+	}
+	var over []string
+	more, left := 0, math.MaxInt
+	for _, w := range r.Weeks {
+		if w.Free == nil {
+			return "not known: the queue is away"
+		}
+		if w.Exceeds > 0 {
+			over = append(over, fmt.Sprintf("%s by %d", w.Week, w.Exceeds))
+		}
+		more = max(more, w.Would-w.Has)
+		left = min(left, *w.Free-(w.Would-w.Has))
+	}
+	switch {
+	case len(over) > 3:
+		return "exceeds " + strings.Join(over[:3], ", ") + fmt.Sprintf(" and %s", printable.Count(len(over)-3, "more week"))
+	case len(over) > 0:
+		return "exceeds " + strings.Join(over, ", ")
+	case more == 0:
+		return "changes nothing: it has as many slots"
+	}
+	return fmt.Sprintf("fits: %d more, %d stay free", more, max(0, left))
 }
 
 // answerable returns an open request that the caller may grant or decline.

@@ -22,10 +22,12 @@ import (
 type Service struct {
 	sys  System
 	view viewFile
+
+	simulating chan struct{} // holds a place for each simulation that runs
 }
 
 // NewService returns a service of this process, which must be able to write the ledger.
-func NewService(sys System) *Service { return &Service{sys: sys} }
+func NewService(sys System) *Service { return &Service{sys: sys, simulating: make(chan struct{}, 1)} }
 
 // Visitor is a user as the system knows it.
 type Visitor struct {
@@ -88,7 +90,7 @@ func (s *Service) Open(ctx context.Context, v Visitor) (*Desk, error) {
 		return nil, err
 	}
 	d.view = func() (*view, error) { return s.view.get(viewPath(d.Config)) }
-	d.queue = viewed{d.view}
+	d.queue, d.simulating = viewed{d.view}, s.simulating
 	return d, nil
 }
 

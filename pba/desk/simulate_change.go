@@ -212,11 +212,15 @@ func (b *basePlan) addProjects(ctx context.Context, l *ledger.Ledger) error {
 
 // siteHosts returns the hosts of the queue that are managed and up.
 func (d *Desk) siteHosts(ctx context.Context) ([]backends.Host, error) {
-	queue, err := d.sys.Open(ctx, d.Config)
-	if err != nil {
-		return nil, err
+	queue := d.queue // of a desk that is open
+	if queue == nil {
+		opened, err := d.sys.Open(ctx, d.Config)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = opened.Close() }() // it was only read
+		queue = opened
 	}
-	defer func() { _ = queue.Close() }() // it was only read
 	farm, err := queue.Snapshot(ctx, d.Now())
 	if err != nil {
 		return nil, fmt.Errorf("read the farm's hosts (or give --farm): %w", err)
@@ -246,6 +250,24 @@ func (d *Desk) SimulateChange(ctx context.Context, o *Simulation) (*ChangeEffect
 	if err != nil {
 		return nil, err
 	}
+	first, last := spanOf(changes)
+	raised := map[string]bool{}
+	for _, c := range changes {
+		raised[c.pool.Project] = raised[c.pool.Project] || c.sign != '-'
+	}
+	return d.simulateChanged(ctx, o, changedPlan{base.allocations, changed, first, last, raised})
+}
+
+// changedPlan is a plan before a change and after it.
+type changedPlan struct {
+	before, after []ledger.Change
+	first, last   calendar.Week   // that the change is for
+	raised        map[string]bool // projects that it may give more slots
+}
+
+// simulateChanged plays recorded jobs under both plans.
+func (d *Desk) simulateChanged(ctx context.Context, o *Simulation, c changedPlan) (*ChangeEffect, error) {
+	var err error
 	if o.Farm == "" {
 		if o.hosts, err = d.siteHosts(ctx); err != nil {
 			return nil, err
@@ -256,9 +278,8 @@ func (d *Desk) SimulateChange(ctx context.Context, o *Simulation) (*ChangeEffect
 	if err != nil {
 		return nil, err
 	}
-	first, last := spanOf(changes)
 	if o.Trace == "ledger" { // as many weeks as are changed, the latest
-		o.since = calendar.PeriodOf(calendar.AddWeeks(d.thisWeek(), -1-calendar.WeeksBetween(first, last)), d.zone()).Begin
+		o.since = calendar.PeriodOf(calendar.AddWeeks(d.thisWeek(), -1-calendar.WeeksBetween(c.first, c.last)), d.zone()).Begin
 	}
 	var store trace.Store
 	defer func() { _ = store.Close() }() // nothing in it is kept
@@ -271,14 +292,14 @@ func (d *Desk) SimulateChange(ctx context.Context, o *Simulation) (*ChangeEffect
 	}
 	e := &ChangeEffect{Changes: o.Changes, Notes: []string{}}
 	sizes := d.sizes(&backends.Snapshot{Hosts: s.Hosts})
-	e.Over = overAllocated(base.allocations, changed, func(hosts string) int { return d.allocatable(sizes[hosts].slots) })
-	if note := moveInto(&s, first, last, d.zone()); note != "" {
+	e.Over = overAllocated(c.before, c.after, func(hosts string) int { return d.allocatable(sizes[hosts].slots) })
+	if note := moveInto(&s, c.first, c.last, d.zone()); note != "" {
 		e.Notes = append(e.Notes, note)
 	}
-	if err := d.runBoth(ctx, s, base.allocations, changed, e); err != nil {
+	if err := d.runBoth(ctx, s, c.before, c.after, e); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	d.findLenders(e, base.allocations, changes)
+	d.findLenders(e, c)
 	e.Before.Series, e.After.Series = simulate.Series{}, simulate.Series{}
 	return e, nil
 }
@@ -343,12 +364,12 @@ func (d *Desk) runBoth(ctx context.Context, s simulate.Setup, before, after []le
 
 // findLenders adds to each week that is over-allocated the project that left most of its
 // guaranteed slots unused; not one that the changes raise.
-func (d *Desk) findLenders(e *ChangeEffect, before []ledger.Change, changes []planChange) {
+func (d *Desk) findLenders(e *ChangeEffect, c changedPlan) {
 	for i := range e.Over {
 		o := &e.Over[i]
 		week := calendar.PeriodOf(o.Week, d.zone())
-		for _, a := range before {
-			if a.Week != o.Week || a.Hosts != o.Hosts || slices.ContainsFunc(changes, func(c planChange) bool { return c.sign != '-' && c.pool.Project == a.Project }) {
+		for _, a := range c.before {
+			if a.Week != o.Week || a.Hosts != o.Hosts || c.raised[a.Project] {
 				continue
 			}
 			if n := min(a.Slots, e.Before.Spare(a.Project, week.Begin, week.End)); n > o.Lends {

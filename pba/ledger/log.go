@@ -14,6 +14,7 @@ import (
 // Record is a row of the log: one thing that a command changed. Those of one command have
 // the same Change.
 type Record struct {
+	Row     int64 // its number; the newest is the plan's revision
 	Change  int64
 	At      time.Time
 	Who     string
@@ -61,10 +62,10 @@ func (l *Ledger) LastOf(ctx context.Context, pool int64, w calendar.Week) ([]Rec
 func records(ctx context.Context, q querier, where string, args ...any) ([]Record, error) {
 	all, err := list(ctx, q, func(r *Record) []any {
 		return []any{
-			&r.Change, when(&r.At), &r.Who, &r.What, &r.Command, &r.Comment, &r.Undoes, &r.Subject, &r.Before, &r.After,
+			&r.Row, &r.Change, when(&r.At), &r.Who, &r.What, &r.Command, &r.Comment, &r.Undoes, &r.Subject, &r.Before, &r.After,
 			&r.PoolID, &r.Week.Year, &r.Week.Week, &r.Pool.Project, &r.Pool.User, &r.Pool.Step, &r.Pool.Hosts,
 		}
-	}, `SELECT e.change, e.at, e.who, e.what, CASE e.command WHEN '' THEN e.what ELSE e.command END, e.comment, e.undoes, e.subject, e.before, e.after,
+	}, `SELECT e.id, e.change, e.at, e.who, e.what, CASE e.command WHEN '' THEN e.what ELSE e.command END, e.comment, e.undoes, e.subject, e.before, e.after,
 		e.pool, e.year, e.week, COALESCE(p.name, ''), COALESCE(o.user, ''), COALESCE(o.step, ''), COALESCE(o.hosts, '')
 		FROM edit e LEFT JOIN pool o ON o.id = e.pool LEFT JOIN project p ON p.id = e.project WHERE `+where, args...)
 	for i := range all {

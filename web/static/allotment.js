@@ -16,7 +16,7 @@ function follow() {
   for (const name of events) stream.addEventListener(name, () => announce(name));
 }
 
-if (document.querySelector('[hx-trigger*="from:body"]')) {
+if (document.querySelector('[hx-trigger*="from:body"], [data-live]')) {
   follow();
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
