@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 //	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
 //	scrape                               reads from a pba metrics --listen
+//	part MAIL TYPE FILE                  writes the part of a mail that has a type into a file
+//	screenshot PAGE                      opens a page in a browser, and checks that it shows something
 //	edit FILE CELL=VALUE...              writes cells of a workbook, or ranges such as G6:R125=1
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
@@ -68,7 +70,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "until": until, "sql": changeLedger, "lockledger": lockLedger, "unlockledger": unlockLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": makeReachable,
-			"metrics": checkMetrics, "scrape": scrape, "edit": editWorkbook,
+			"metrics": checkMetrics, "scrape": scrape, "edit": editWorkbook, "part": writePart, "screenshot": takeScreenshot,
 		},
 	})
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -175,7 +176,8 @@ func inSeconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }
 
-// unused advises of pools of which less than half was used, or waited for, in each week.
+// unused advises of pools of which less than half was used, or waited for, in each week: once
+// of each project.
 func unused(e Evidence) []Advice {
 	weeks := e.weeksSeen()
 	if weeks == nil {
@@ -202,24 +204,57 @@ func unused(e Evidence) []Advice {
 		s := p.by[w]
 		s.guaranteed, s.used, s.waiting = s.guaranteed+u.Guaranteed, s.used+u.Used, s.waiting+u.Waiting
 	}
-	var all []Advice
+	named := map[string][]string{}   // the pools of a project of which so little is used
+	only := map[string]ledger.Pool{} // one of them
+	low := map[string]map[string]*sums{}
 	for _, p := range pools {
-		var shown []string
-		for _, w := range weeks {
+		if slices.ContainsFunc(weeks, func(w string) bool {
 			s := p.by[w]
-			if s == nil || s.guaranteed == 0 || *percentOf(s.used+s.waiting, s.guaranteed) >= unusedPercent {
-				break
-			}
-			shown = append(shown, fmt.Sprintf("%.0f %% in %s", *percentOf(s.used, s.guaranteed), w))
+			return s == nil || s.guaranteed == 0 || *percentOf(s.used+s.waiting, s.guaranteed) >= unusedPercent
+		}) {
+			continue
 		}
-		if len(shown) == len(weeks) {
-			all = append(all, Advice{
-				Kind: Unused, Project: p.pool.Project,
-				What:     fmt.Sprintf("%s uses less than half of its guarantee: others could have slots of it", p.pool),
-				Evidence: fmt.Sprintf("of what was promised it used %s, and hardly more was waited for", strings.Join(shown, ", ")),
-			})
+		name := p.pool.Project
+		only[name] = p.pool
+		named[name] = append(named[name], strings.TrimPrefix(p.pool.String(), name+":"))
+		if low[name] == nil {
+			low[name] = map[string]*sums{}
+			for _, w := range weeks {
+				low[name][w] = &sums{}
+			}
+		}
+		for _, w := range weeks {
+			s := low[name][w]
+			s.guaranteed, s.used = s.guaranteed+p.by[w].guaranteed, s.used+p.by[w].used
 		}
 	}
-	slices.SortFunc(all, func(a, b Advice) int { return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.What, b.What)) })
+	var all []Advice
+	for _, project := range slices.Sorted(maps.Keys(named)) {
+		var shown []string
+		for _, w := range weeks {
+			shown = append(shown, fmt.Sprintf("%.0f %% in %s", *percentOf(low[project][w].used, low[project][w].guaranteed), w))
+		}
+		a := Advice{
+			Kind: Unused, Project: project,
+			What:     fmt.Sprintf("%s uses less than half of its guarantee: others could have slots of it", only[project]),
+			Evidence: fmt.Sprintf("of what was promised it used %s, and hardly more was waited for", strings.Join(shown, ", ")),
+		}
+		if n := len(named[project]); n > 1 {
+			slices.Sort(named[project])
+			a.What = fmt.Sprintf("%d pools of %s use less than half of their guarantees: others could have slots of them", n, project)
+			a.Evidence = fmt.Sprintf("of what was promised they used %s, and hardly more was waited for: %s", strings.Join(shown, ", "), someOf(named[project]))
+		}
+		all = append(all, a)
+	}
 	return all
+}
+
+// maxPoolsNamed is the number of pools that advice names.
+const maxPoolsNamed = 10
+
+func someOf(names []string) string {
+	if more := len(names) - maxPoolsNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxPoolsNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,6 +18,18 @@ func history3(used, waiting [3]float64) History {
 		at := noon.AddDate(0, 0, -7*(3-i))
 		h.Farm = append(h.Farm, ledger.FarmHour{Hour: at, Seen: 24 * time.Hour})
 		h.Use = append(h.Use, ledger.UseHour{Hour: at, PoolID: 1, Pool: chipA, Guaranteed: slotHours(240), Used: slotHours(24 * used[i]), Waiting: slotHours(24 * waiting[i])})
+	}
+	return h
+}
+
+// pools3 is history3 of so many pools of a project, and one that uses all.
+func pools3(n int, used [3]float64) History {
+	h := history3([3]float64{10, 10, 10}, [3]float64{})
+	for i := range n {
+		for _, u := range history3(used, [3]float64{}).Use {
+			u.PoolID, u.Step = int64(i+2), fmt.Sprintf("s%02d", i+1)
+			h.Use = append(h.Use, u)
+		}
 	}
 	return h
 }
@@ -50,7 +63,10 @@ func TestAdvice(t *testing.T) {
 		"unused in three weeks": {Evidence{History: history3([3]float64{4, 3, 4.9}, [3]float64{})}, []Advice{{
 			Unused, "A", "A uses less than half of its guarantee: others could have slots of it", "of what was promised it used 40 % in 2026-W45, 30 % in 2026-W46, 49 % in 2026-W47, and hardly more was waited for",
 		}}},
-		"used once":                   {e: Evidence{History: history3([3]float64{4, 5, 4}, [3]float64{})}},
+		"used once": {e: Evidence{History: history3([3]float64{4, 5, 4}, [3]float64{})}},
+		"a project's pools, unused": {Evidence{History: pools3(12, [3]float64{4, 3, 4.9})}, []Advice{{
+			Unused, "A", "12 pools of A use less than half of their guarantees: others could have slots of them", "of what was promised they used 40 % in 2026-W45, 30 % in 2026-W46, 49 % in 2026-W47, and hardly more was waited for: s01, s02, s03, s04, s05, s06, s07, s08, s09, s10 and 2 more",
+		}}},
 		"unused, and jobs waited":     {e: Evidence{History: history3([3]float64{4, 4, 4}, [3]float64{0, 2, 0})}},
 		"unused, and seen too little": {e: Evidence{History: func() History { h := history3([3]float64{}, [3]float64{}); h.Farm[1].Seen = 23 * time.Hour; return h }()}},
 		"waits grow": {Evidence{History: history3(busy, [3]float64{}), Jobs: jobsOf(time.Minute, 90*time.Second, 2*time.Minute), Threshold: time.Minute}, []Advice{{

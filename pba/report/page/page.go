@@ -28,9 +28,10 @@ type view struct {
 	Title, Version string
 	Head           []fact
 	Advice         []report.Advice
-	Tables         []table
+	Tables         []table // by project, before the charts
 	Charts         []chart.Figure
-	More           int // projects with a guarantee that have no chart
+	More           int     // projects with a guarantee that have no chart
+	Details        []table // which may be long
 }
 
 type fact struct{ What, Is string }
@@ -75,12 +76,14 @@ func viewOf(p Page) (view, error) {
 	if f := w.Farm; f != nil {
 		v.Head = append(v.Head, fact{"Farm", fmt.Sprintf("%s slot-hours, %s more were down; pools used %s, normal jobs %s", decimal(f.Slots), decimal(f.Down), decimal(f.Pools), decimal(f.Normal))})
 	}
-	v.Tables = tables(w)
+	all := tables(w)
+	v.Tables, v.Details = all[:2], all[2:]
 	var err error
 	v.Charts, v.More, err = charts(w, p.Zone)
 	return v, err
 }
 
+// tables returns the tables by project, two, and then those of users, losses and reclaims.
 func tables(w *report.Week) []table {
 	use := table{
 		Caption: "Use against promise", About: "In slot-hours. Used: within the guarantee. Demand: used, borrowed and waited for, of the guarantee. Borrowed: beyond it. Lent: of the guarantee, what the project did not use and others’ jobs ran on.",
