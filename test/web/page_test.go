@@ -64,10 +64,10 @@ func farmIsLive(t *testing.T, s *site) {
 	w := s.open(t)
 	w.visit("/farm")
 	evaluate[bool](w, "window.stays = true")
-	w.untilText("#farm", "kestrel")
-	used := `[...document.querySelectorAll('#farm tbody tr')].find(r => r.cells[0].innerText === 'kestrel').cells[3].innerText`
+	w.untilText("#farm", waker)
+	used := `[...document.querySelectorAll('#farm tbody tr')].find(r => r.cells[0].innerText === '` + waker + `').cells[3].innerText`
 	w.until("no slot in use", used+" === '0'")
-	s.submit(t, "kestrel", "sim", 3)
+	s.submit(t, waker, "sim", 3)
 	w.until("3 slots in use", used+" === '3'")
 	if !evaluate[bool](w, "window.stays === true") {
 		t.Error("the page was loaded again")
@@ -76,13 +76,13 @@ func farmIsLive(t *testing.T, s *site) {
 
 // jobIsExplained: a user asks why a job runs, or does not.
 func jobIsExplained(t *testing.T, s *site) {
-	id := s.submit(t, "osprey", "lint", 1)
+	id := s.submit(t, filler, "lint", 1)
 	s.cycle(t)
 	w := s.open(t)
 	w.visit("/jobs")
 	w.click("#id")
 	w.keys(fmt.Sprint(id) + "\r")
-	w.untilText("main", "osprey")
+	w.untilText("main", filler)
 }
 
 // keyboardAlone: a user without a mouse reaches each page, and sees where the focus is.

@@ -3,9 +3,11 @@ package web
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,37 +26,66 @@ type site struct {
 	browser context.Context
 }
 
+// The farm's size. The hosts are this machine's: a job takes slots of them, and sleeps.
+const hosts, slotsOfHost = 16, 16
+
 // config is that of the farm: quick cycles, so that what is waited for comes soon.
-const config = `timezone: UTC
+func config() string {
+	var nodes []string
+	for i := range hosts {
+		nodes = append(nodes, fmt.Sprintf(`"h%02d:%d:64G"`, i+1, slotsOfHost))
+	}
+	return fmt.Sprintf(`timezone: UTC
 pba: {every: 1s, pending_threshold: 2s, min_runtime: 1s}
 web: {listen: "127.0.0.1:0"}
-miniq:
-  nodes: ["h01:16:64G", "h02:16:64G", "h03:16:64G", "h04:16:64G"]
-`
+miniq: {nodes: [%s]}
+`, strings.Join(nodes, ", "))
+}
+
+// Projects that a case has to itself, and one whose jobs fill the farm.
+const (
+	waker   = "kestrel" // has no jobs until farmIsLive
+	planned = "osprey"  // has no slots until planFourWeeks
+	filler  = "regress" // has no slots
+)
 
 // startSite starts all of it, as an administrator does; it ends with the test.
 func startSite(t *testing.T) *site {
 	t.Helper()
 	browser := startBrowser(t)
-	s := &site{Farm: farm.New(t, farm.Options{Programs: "../../bin", Config: config}), browser: browser}
+	s := &site{Farm: farm.New(t, farm.Options{Programs: "../../bin", Config: config()}), browser: browser}
 	group, err := farm.OwnGroup()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.pba(t, "init")
-	for _, project := range []string{"chip07", "falcon", "kestrel", "osprey"} {
+	pools := map[string]int{"chip07": 40, "chip09": 32, "falcon": 24, waker: 20, "merlin": 12, "serdes": 8, "dft": 6}
+	for _, project := range append(sortedKeys(pools), planned, filler) {
 		s.pba(t, "project", "add", project, "--group", group)
 	}
-	for project, slots := range map[string]string{"chip07": "16", "falcon": "12", "kestrel": "8"} {
-		s.pba(t, "alloc", "set", project, slots, "--weeks", "3")
+	for i, project := range sortedKeys(pools) {
+		s.pba(t, "alloc", "set", project, fmt.Sprint(pools[project]), "--weeks", fmt.Sprint(6+i))
 	}
+	s.pba(t, "alloc", "set", "chip07", "56", "--weeks", "+4..+6", "-m", "tape-out")
+	s.livePast(t, pools)
 	if s.engine, err = s.Rebalance(context.Background(), time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.engine.Stop)
+	for _, jobs := range []struct {
+		project  string
+		n, slots int
+	}{{"chip07", 5, 8}, {"chip09", 3, 16}, {"falcon", 5, 4}, {"merlin", 3, 4}, {"dft", 4, 1}, {filler, 17, 8}, {"serdes", 1, 4}} {
+		for i := range jobs.n {
+			s.submit(t, jobs.project, fmt.Sprintf("sim%d", i+1), jobs.slots)
+		}
+	}
 	s.serve(t)
 	return s
 }
+
+// sortedKeys returns the keys of a map in their order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // pba runs a command of an administrator and returns what it prints.
 func (s *site) pba(t *testing.T, args ...string) string {
