@@ -1,7 +1,10 @@
 package web
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -22,4 +25,15 @@ func TestJobsTextsAreHarmless(t *testing.T) {
 	s.want(s.get(carl, "/reports"), http.StatusOK)
 	s.want(s.get(carl, "/nothing"), http.StatusNotFound, "there is no such page")
 	s.want(s.get("", "/farm"), http.StatusUnauthorized, "pba login")
+}
+
+// TestAUserWhoLeftIsNoError: a page that its user leaves before it came is not in the log.
+func TestAUserWhoLeftIsNoError(t *testing.T) {
+	s := newSite(t)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	s.do(dora, httptest.NewRequestWithContext(ctx, http.MethodGet, "/farm", nil))
+	if strings.Contains(s.log.String(), "ERROR") {
+		t.Error(s.log.String())
+	}
 }

@@ -109,6 +109,9 @@ func statusOf(r *http.Request, err error) int {
 }
 
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, who caller, err error) {
+	if r.Context().Err() != nil {
+		return // the browser has left, and nothing more was done for it
+	}
 	status := statusOf(r, err)
 	if status >= http.StatusInternalServerError {
 		s.Log.Error("a request failed", "user", who.Name, "method", r.Method, "path", r.URL.Path, "error", err)
