@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -216,16 +217,57 @@ func (w *window) untilText(selector, text string) {
 	w.until(fmt.Sprintf("%q in %s", text, selector), fmt.Sprintf("(document.querySelector(%q)?.innerText ?? '').includes(%q)", selector, text))
 }
 
-// click clicks an element as soon as it is visible.
+// click clicks an element as soon as it is there to be clicked. It tries again where the
+// page replaced the element meanwhile.
 func (w *window) click(selector string) {
 	w.t.Helper()
-	w.do("click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	var err error
+	if !await.Until(ctx, func() bool {
+		err = chromedp.Do(ctx, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+		return err == nil
+	}) {
+		w.t.Fatalf("click %s: %v", selector, err)
+	}
 }
 
-// keys presses keys.
-func (w *window) keys(keys string, options ...chromedp.KeyOption) {
+// drag presses the mouse on an element, and releases it on another.
+func (w *window) drag(from, to string) {
 	w.t.Helper()
-	w.do(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys, options...))
+	w.until(from, fmt.Sprintf("document.querySelector(%q) && document.querySelector(%q)", from, to))
+	at := evaluate[[4]float64](w, fmt.Sprintf(`[%q, %q].flatMap(s => { const r = document.querySelector(s).getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })`, from, to))
+	w.do("drag", chromedp.DragAndDropXY(at[0], at[1], at[2], at[3]))
+}
+
+// keys presses keys, one after the other, as a keyboard does: a page that handles a key
+// keeps its character from being typed. (chromedp.KeyEvent types it all the same.)
+func (w *window) keys(keys string, modifiers ...chromedp.Modifier) {
+	w.t.Helper()
+	w.do(fmt.Sprintf("press %q", keys), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for _, key := range keys {
+			var down, up input.DispatchKeyEventParams
+			for _, e := range kb.Encode(key) {
+				chromedp.KeyModifiers(modifiers...)(e)
+				switch e.Type {
+				case kb.KeyDown:
+					down = *e
+				case kb.KeyUp:
+					up = *e
+				case kb.KeyChar:
+					if e.Modifiers&^int64(chromedp.ModifierShift) == 0 {
+						down.Text, down.UnmodifiedText = e.Text, e.UnmodifiedText
+					}
+				}
+			}
+			for _, e := range []input.DispatchKeyEventParams{down, up} {
+				if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
 }
 
 // tabTo presses Tab until the focus is where a JavaScript expression is true. On its way

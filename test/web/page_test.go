@@ -20,6 +20,9 @@ func TestPage(t *testing.T) {
 		{"sign in", signIn},
 		{"farm is live", farmIsLive},
 		{"job is explained", jobIsExplained},
+		{"four weeks are planned, and undone", planFourWeeks},
+		{"too much is refused", tooMuchIsRefused},
+		{"two editors", twoEditors},
 		{"keyboard alone", keyboardAlone},
 		{"without scripts", withoutScripts},
 		{"looks", looks},
@@ -97,12 +100,21 @@ func keyboardAlone(t *testing.T, s *site) {
 		w.keys(kb.Enter)
 		w.until("the page "+page, fmt.Sprintf("document.readyState === 'complete' && document.querySelector('nav [aria-current]').innerText === %q", page))
 	}
-}
 
-// withoutScripts: where scripts are forbidden the plan can be read.
-func withoutScripts(t *testing.T, s *site) {
-	w := s.open(t)
-	w.noScript()
 	w.visit("/calendar")
-	w.untilText("main tbody", "chip07")
+	week := w.weeks()[1]
+	w.tabTo("the plan", "document.activeElement.tagName === 'TD'")
+	for !evaluate[bool](w, fmt.Sprintf("document.activeElement.parentElement.dataset.project === %q", typed)) {
+		before := evaluate[int](w, "document.activeElement.parentElement.rowIndex")
+		w.keys(kb.ArrowDown)
+		if evaluate[int](w, "document.activeElement.parentElement.rowIndex") != before+1 {
+			t.Fatal("ArrowDown does not move to the next row")
+		}
+	}
+	w.keys(kb.ArrowRight + "3" + kb.Enter)
+	w.untilText("#draft", "1 cell changed, not saved yet")
+	w.tabTo("the button that saves", "document.activeElement.value === 'save'")
+	w.keys(kb.Enter)
+	w.untilText("#message", "is saved")
+	s.wantSlots(t, typed, week, 3)
 }

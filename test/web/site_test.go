@@ -44,9 +44,12 @@ miniq: {nodes: [%s]}
 
 // Projects that a case has to itself, and one whose jobs fill the farm.
 const (
-	waker   = "kestrel" // has no jobs until farmIsLive
-	planned = "osprey"  // has no slots until planFourWeeks
-	filler  = "regress" // has no slots
+	waker      = "kestrel" // has no jobs until farmIsLive
+	planned    = "osprey"  // these have no slots until they are planned
+	contested  = "owl"
+	typed      = "heron"
+	unscripted = "plover"
+	filler     = "regress" // has no slots
 )
 
 // startSite starts all of it, as an administrator does; it ends with the test.
@@ -60,7 +63,7 @@ func startSite(t *testing.T) *site {
 	}
 	s.pba(t, "init")
 	pools := map[string]int{"chip07": 40, "chip09": 32, "falcon": 24, waker: 20, "merlin": 12, "serdes": 8, "dft": 6}
-	for _, project := range append(sortedKeys(pools), planned, filler) {
+	for _, project := range append(sortedKeys(pools), planned, contested, typed, unscripted, filler) {
 		s.pba(t, "project", "add", project, "--group", group)
 	}
 	for i, project := range sortedKeys(pools) {
