@@ -338,9 +338,7 @@ func shownLines(all []desk.Line, most int) (shown []string, more int) {
 }
 
 func (q *request) showCalendar(status int, v *calendarView) error {
-	return q.server.templates.write(q.w, status, "calendar", frame{
-		Title: "Calendar", Menu: menu(q.page.path), User: q.who.Name, Version: q.server.Version, Data: v,
-	})
+	return q.showAs(status, "calendar", "Calendar", v)
 }
 
 // draftOf reads the cells that a form has, and those that it sets.

@@ -51,7 +51,12 @@ func (s *Server) handle(p page, h handler) http.Handler {
 
 // show answers with a page made of a template, its title and its data.
 func (q *request) show(template, title string, data any) error {
-	return q.server.templates.write(q.w, http.StatusOK, template, frame{
+	return q.showAs(http.StatusOK, template, title, data)
+}
+
+// showAs is show with another status.
+func (q *request) showAs(status int, template, title string, data any) error {
+	return q.server.templates.write(q.w, status, template, frame{
 		Title: title, Menu: menu(q.page.path), User: q.who.Name, Session: q.who.session != nil, Version: q.server.Version, Data: data,
 	})
 }

@@ -40,6 +40,8 @@
         td.dataset.was = td.textContent;
         if (grid().getAttribute("role") === "grid" && !mayEdit(placeOf(td))) td.setAttribute("aria-readonly", "true");
       }
+      const total = row.querySelector(".total");
+      total.dataset.was = total.textContent;
     }
     if (!active || !cellAt(active)) active = rows().length ? [Math.max(0, rows().findIndex((r) => r.dataset.project !== undefined)), 0] : null;
     anchor = anchor && cellAt(anchor) ? anchor : active;
@@ -51,18 +53,21 @@
     const faults = new Set([...document.querySelectorAll("#draft [data-week]")].map((li) => keyOf(li.dataset)));
     rows().forEach((row, r) => {
       const pool = row.dataset.project !== undefined;
+      let more = 0; // slots than planned
       [...row.cells].slice(1, weeks().length + 1).forEach((td, c) => {
         const edit = pool ? draft.get(keyAt([r, c])) : undefined;
         if (!td.contains(editor)) {
           const text = edit ? edit.slots : planned(td);
           if (td.textContent !== text) td.textContent = text;
         }
+        if (edit) more += (Number(edit.slots) || 0) - (Number(planned(td)) || 0);
         td.classList.toggle("changed", edit !== undefined);
         td.classList.toggle("fault", pool && faults.has(keyAt([r, c])));
         td.classList.toggle("chosen", several() && within([r, c]));
         if (grid().getAttribute("role") === "grid") td.setAttribute("aria-selected", within([r, c]) ? "true" : "false");
         td.tabIndex = active && r === active[0] && c === active[1] ? 0 : -1;
       });
+      if (pool) row.querySelector(".total").textContent = Number(row.querySelector(".total").dataset.was) + more;
     });
   }
 
