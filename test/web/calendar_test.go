@@ -23,6 +23,7 @@ func planFourWeeks(t *testing.T, s *site) {
 	}
 	w.keys("12" + kb.Enter)
 	w.untilText("#draft", "4 cells changed, not saved yet")
+	w.untilText(fmt.Sprintf("#grid tr[data-project=%s] .total", planned), "48")
 	s.wantSlots(t, planned, weeks[1], 0)
 	w.screenshot("calendar-draft-1440-light.png")
 	w.click("#draft button[value=save]")

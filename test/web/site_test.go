@@ -70,6 +70,7 @@ func startSite(t *testing.T) *site {
 		s.pba(t, "alloc", "set", project, fmt.Sprint(pools[project]), "--weeks", fmt.Sprint(6+i))
 	}
 	s.pba(t, "alloc", "set", "chip07", "56", "--weeks", "+4..+6", "-m", "tape-out")
+	s.pba(t, "alloc", "request", "merlin", "20", "--week", "next", "--weeks", "2", "--why", "gate-level runs before tape-out")
 	s.livePast(t, pools)
 	if s.engine, err = s.Rebalance(context.Background(), time.Second, 0); err != nil {
 		t.Fatal(err)
