@@ -26,10 +26,10 @@ func wantOn(h *host, b *job, slots int) want {
 // frees of that it lacks, least valued first.
 func itemsFor(h *host, b *job, w *want) []item {
 	if w.needs == nil && !b.Exclusive {
-		return h.victims
+		return h.leastFirst()
 	}
 	items := make([]item, 0, len(h.victims))
-	for _, it := range h.victims {
+	for _, it := range h.leastFirst() {
 		if !b.mayTake(it.job) {
 			continue
 		}

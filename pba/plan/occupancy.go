@@ -42,7 +42,8 @@ type host struct {
 
 	version int // grows with each entry in changed; from 1 on
 	running []*job
-	victims []item // of running: those that may be preempted now, least valued first
+	victims []item // of running: those that may be preempted now; in order from leastFirst on
+	sorted  bool
 }
 
 func newOccupancy(farm *backends.Snapshot, managed []string) occupancy {

@@ -18,7 +18,7 @@ type Use struct {
 
 // uses adds up the running jobs by pool, project, user and step, in that order.
 func (b *books) uses() []Use {
-	held := map[Use]int{} // without its slots
+	held := make(map[Use]int, len(b.tallies)) // without its slots
 	steps := map[account]map[string]bool{}
 	for _, j := range b.running {
 		u := Use{User: j.User, Step: j.Step}

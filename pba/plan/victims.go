@@ -39,9 +39,15 @@ func (b *books) findVictims() {
 		}
 		j.of.losers = append(j.of.losers, j)
 	}
-	for _, h := range b.hosts {
+}
+
+// leastFirst returns a host's victims, least valued first. Most plans need no host's.
+func (h *host) leastFirst() []item {
+	if !h.sorted {
 		slices.SortFunc(h.victims, func(x, y item) int { return leastValued(x.job, y.job) })
+		h.sorted = true
 	}
+	return h.victims
 }
 
 // itemOn returns what preempting a job would free on one host.
