@@ -54,11 +54,16 @@ type ends struct {
 	jobs []*job
 }
 
-// readEnds lists the hosts where jobs end within two cycles: no due job waits longer for one.
+// readEnds lists the hosts where jobs end soon.
 func (s *serving) readEnds() {
+	on := map[string][]*job{}
+	for _, j := range s.ending {
+		for _, p := range j.Hosts {
+			on[p.Host] = append(on[p.Host], j)
+		}
+	}
 	for _, h := range s.hosts {
-		jobs := slices.DeleteFunc(slices.Clone(h.running), func(j *job) bool { return j.RunLimit <= 0 || j.left(s.now) > 2*s.policy.Cycle })
-		if len(jobs) > 0 {
+		if jobs := on[h.Name]; jobs != nil {
 			slices.SortFunc(jobs, func(x, y *job) int { return cmp.Or(cmp.Compare(x.left(s.now), y.left(s.now)), x.ID.Compare(y.ID)) })
 			s.ends = append(s.ends, ends{h, jobs})
 		}

@@ -53,6 +53,7 @@ type books struct {
 	*farm
 	beyond    []Beyond       // slots that run without a charge, for reports
 	scattered map[string]int // slots in projects without an allocation, by user
+	ending    []*job         // findVictims: running jobs that end within two cycles by their run limits
 	cut       int            // sets of victims that were not compared with the chosen ones
 }
 

@@ -18,6 +18,9 @@ func (b *books) findVictims() {
 	b.protect()
 	for _, j := range b.running {
 		b.appraise(j)
+		if j.RunLimit > 0 && j.left(b.now) <= 2*b.policy.Cycle { // no due job waits longer for one
+			b.ending = append(b.ending, j)
+		}
 		j.spared = b.whySpared(j, exempt)
 		if j.spared == "" {
 			j.spared = lowered[j.ID]
