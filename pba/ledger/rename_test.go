@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,22 +26,16 @@ func cells(t *testing.T, l *Ledger) []string {
 	}
 	var all []string
 	for _, table := range tables {
-		rows, err := l.db.QueryContext(t.Context(), `SELECT * FROM `+table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, err := rows.Columns()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
+		err := each(t.Context(), l.db, func(rows *sql.Rows) error {
+			columns, err := rows.Columns()
+			if err != nil {
+				return err
+			}
 			values, into := make([]any, len(columns)), make([]any, len(columns))
 			for i := range values {
 				into[i] = &values[i]
 			}
-			if err := rows.Scan(into...); err != nil {
-				t.Fatal(err)
-			}
+			err = rows.Scan(into...)
 			for i, v := range values {
 				if b, is := v.([]byte); is {
 					v = string(b)
@@ -49,8 +44,9 @@ func cells(t *testing.T, l *Ledger) []string {
 					all = append(all, fmt.Sprintf("%s.%s %q", table, columns[i], text))
 				}
 			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return err
+		}, `SELECT * FROM `+table)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
