@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -268,8 +271,48 @@ func TestPlanGoesToASpreadsheetAndBack(t *testing.T) {
 	s.want(s.post(anna, "/calendar/import", url.Values{}), http.StatusBadRequest, "choose a file")
 }
 
+// TestEffectOfADraftIsSimulated with the jobs that the ledger recorded: who gives way is
+// named before anything is saved.
 func TestEffectOfADraftIsSimulated(t *testing.T) {
 	s := newSite(t)
-	form := url.Values{"cells": {cells(t, s.revision(), [3]string{"chipA", "2026-W49", "5"})}, "do": {"effect"}}
-	s.want(s.post(anna, "/calendar/draft", form), http.StatusBadRequest, "has recorded no jobs")
+	form := url.Values{"cells": {cells(t, s.revision(), [3]string{"chipA", "2026-W48", "6"}, [3]string{"chipB", "2026-W48", "0"})}, "do": {"effect"}}
+	s.want(s.post(operator, "/calendar/draft", form), http.StatusBadRequest, "has recorded no jobs in the last 1 week")
+
+	name, _ := engineer(t)
+	begin := s.now.Add(-20 * time.Hour)
+	for i := range 40 {
+		project := []string{"chipA", "chipB"}[i%2]
+		at := begin.Add(time.Duration(i) * 10 * time.Minute)
+		s.queue.farm.Ended = append(s.queue.farm.Ended, backends.Job{
+			ID: backends.ID{Job: int64(100 + i)}, User: name, Project: project, State: backends.Done, Slots: 2,
+			Submitted: at, Started: at, Ended: at.Add(2 * time.Hour), Hosts: []backends.Placement{{Host: "n1", Slots: 2}},
+		})
+	}
+	s.cycle()
+	w := s.post(operator, "/calendar/draft", form)
+	s.want(w, http.StatusOK, "1 project gives way", "<strong>chipB</strong> (20 jobs): ", "40 jobs that the ledger recorded, on 8 slots", "2 cells changed, not saved yet")
+	s.wantSlots("chipA", "2026-W48", 3)
+}
+
+// TestCalendarOfManyProjects stays small.
+func TestCalendarOfManyProjects(t *testing.T) {
+	s := newSite(t)
+	s.desk(func(ctx context.Context, d *desk.Desk) error {
+		group := "group"
+		for i := range 198 {
+			if err := d.AddProject(ctx, desk.ProjectChange{Name: fmt.Sprintf("project-%03d", i), Group: &group, Managers: &[]string{anna}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	body := s.get(anna, "/calendar?split=all").Body.Bytes()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(body)
+	must(t, err)
+	must(t, z.Close())
+	if rows := bytes.Count(body, []byte("data-project=\"project-")); rows != 198 || packed.Len() > 100_000 {
+		t.Errorf("%d rows in %d bytes, %d compressed", rows, len(body), packed.Len())
+	}
 }

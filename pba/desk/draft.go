@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -436,7 +436,7 @@ func (d *Desk) Effect(ctx context.Context, x *Draft) (*ChangeEffect, error) {
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 	case errors.Is(err, simulate.ErrNothing):
-		return nil, invalidf("the ledger has recorded no jobs that could be simulated: %s", strings.TrimPrefix(err.Error(), "simulate: "))
+		return nil, invalidf("simulate: the ledger has recorded no jobs in the last %s that could be simulated", printable.Count(calendar.WeeksBetween(c.first, c.last)+1, "week"))
 	case cause != nil:
 		return nil, fmt.Errorf("simulate: %w", cause)
 	}

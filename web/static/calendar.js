@@ -17,6 +17,8 @@
   let checks = 0;          // the number of the last check
   let timer = 0;
   let dragging = false;
+  let saving = false;      // the draft is being saved
+  let pointer = "";        // the kind that was pressed last: mouse, pen or touch
 
   const grid = () => document.getElementById("grid");
   const rows = () => [...grid().tBodies[0].rows].filter((r) => r.cells.length > 2);
@@ -48,6 +50,34 @@
     show();
   }
 
+  // shown is the number of slots that a cell shows; 0 where it is no number, yet.
+  const shown = (text) => (/^[0-9]+$/.test(text) ? Number(text) : 0);
+
+  // sumUp shows the sums of rows, and of projects whose pools are shown, with the draft.
+  function sumUp() {
+    const n = weeks().length;
+    const cells = (row) => [...row.cells].slice(1, n + 1);
+    const more = (row) => cells(row).map((td) => shown(td.textContent) - shown(planned(td)));
+    const total = (all) => all.reduce((a, b) => a + b, 0);
+    const add = (td, slots) => {
+      td.dataset.was ??= td.textContent;
+      const text = String(shown(td.dataset.was) + slots);
+      if (slots === 0) td.textContent = td.dataset.was;
+      else td.textContent = text === "0" && !td.classList.contains("total") ? "" : text;
+    };
+    const all = rows();
+    all.forEach((row, r) => {
+      if (!row.classList.contains("sum")) {
+        add(row.cells[n + 1], total(more(row)));
+        return;
+      }
+      const sums = new Array(n).fill(0);
+      for (let k = r + 1; all[k]?.classList.contains("pool"); k++) more(all[k]).forEach((slots, c) => { sums[c] += slots; });
+      sums.forEach((slots, c) => add(row.cells[c + 1], slots));
+      add(row.cells[n + 1], total(sums));
+    });
+  }
+
   // show marks what is chosen, changed and wrong.
   function show() {
     const faults = new Set([...document.querySelectorAll("#draft [data-week]")].map((li) => keyOf(li.dataset)));
@@ -56,7 +86,7 @@
       let more = 0; // slots than planned
       [...row.cells].slice(1, weeks().length + 1).forEach((td, c) => {
         const edit = pool ? draft.get(keyAt([r, c])) : undefined;
-        if (!td.contains(editor)) {
+        if (pool && !td.contains(editor)) {
           const text = edit ? edit.slots : planned(td);
           if (td.textContent !== text) td.textContent = text;
         }
@@ -69,6 +99,7 @@
       });
       if (pool) row.querySelector(".total").textContent = Number(row.querySelector(".total").dataset.was) + more;
     });
+    sumUp();
   }
 
   const corner = () => [Math.min(active[0], anchor[0]), Math.min(active[1], anchor[1]), Math.max(active[0], anchor[0]), Math.max(active[1], anchor[1])];
@@ -172,11 +203,12 @@
       if (!page.getElementById("draft")) throw new Error(page.querySelector("main .wrong")?.textContent || answer.statusText);
       takeOver(page, ["heads", "draft"]);
       readDraft();
-      prepareKept();
+      show();
       announceDraft();
     } catch (e) {
       if (number === checks) announce("Not checked: " + e.message, true);
     } finally {
+      if (!part) saving = false;
       const now = document.getElementById("draft");
       now.classList.remove("busy");
       now.removeAttribute("aria-busy");
@@ -226,8 +258,6 @@
       if (focused) document.getElementById(focused)?.focus();
     }
   }
-
-  function prepareKept() { show(); }
 
   // refreshFrom takes the plan of another page under the draft.
   function refreshFrom(page) {
@@ -294,8 +324,7 @@
     if (stale) refresh();
   }
 
-  const table = plan;
-  table.addEventListener("keydown", (e) => {
+  plan.addEventListener("keydown", (e) => {
     if (editor && e.target === editor) {
       const to = { Enter: [e.shiftKey ? -1 : 1, 0], Tab: [0, e.shiftKey ? -1 : 1] }[e.key];
       if (e.key === "Escape") finish(false);
@@ -316,15 +345,19 @@
       Home: [command ? 0 : r, 0], End: [command ? rows().length : r, weeks().length], PageUp: [r - page, c], PageDown: [r + page, c],
     }[e.key];
     if (to) move(to, e.shiftKey);
-    else if (command && e.key.toLowerCase() === "z") takeBack();
     else if (command && e.key.toLowerCase() === "a") { anchor = [0, 0]; active = [rows().length - 1, weeks().length - 1]; show(); }
     else if (command || e.altKey) return;
     else if (e.key === "Enter" || e.key === "F2") edit();
     else if (e.key === "Escape") move(active);
     else if (e.key === "Delete" || e.key === "Backspace") set(chosen(), () => "");
-    else if (/^[0-9]$/.test(e.key)) edit(e.key);
+    else if (/^[0-9]$/.test(e.key)) { edit(""); return; } // the browser puts the digit into it
     else return;
     e.preventDefault();
+  });
+  document.addEventListener("keydown", (e) => { // after a button was pressed, too
+    if (e.defaultPrevented || !(e.ctrlKey || e.metaKey) || e.key.toLowerCase() !== "z" || e.target.closest("input, textarea, select")) return;
+    e.preventDefault();
+    takeBack();
   });
 
   function takeBack() {
@@ -334,7 +367,8 @@
     check();
   }
 
-  table.addEventListener("pointerdown", (e) => {
+  plan.addEventListener("pointerdown", (e) => {
+    pointer = e.pointerType;
     const td = e.target.closest("#grid tbody td:not(.total)");
     if (!td || e.button !== 0 || td.contains(editor)) return;
     if (editor) finish(true);
@@ -354,18 +388,18 @@
   });
   document.addEventListener("pointerup", () => { dragging = false; });
   document.addEventListener("pointercancel", () => { dragging = false; });
-  table.addEventListener("click", (e) => {
+  plan.addEventListener("click", (e) => {
     const td = e.target.closest("#grid tbody td:not(.total)");
-    if (!td || e.pointerType !== "touch" || td.contains(editor)) return;
+    if (!td || pointer !== "touch" || td.contains(editor)) return;
     const at = placeOf(td);
     const again = active && at[0] === active[0] && at[1] === active[1];
     move(at);
     if (again) edit();
   });
-  table.addEventListener("dblclick", (e) => {
+  plan.addEventListener("dblclick", (e) => {
     if (e.target.closest("#grid tbody td:not(.total)") && !editor) edit();
   });
-  table.addEventListener("focusin", (e) => {
+  plan.addEventListener("focusin", (e) => {
     if (e.target.tagName === "TD" && !dragging && !editor) {
       const at = placeOf(e.target);
       if (at[0] >= 0 && (!active || at[0] !== active[0] || at[1] !== active[1])) { active = at; anchor = at; show(); }
@@ -421,9 +455,9 @@
     if (form.matches("[data-draft]")) {
       e.preventDefault();
       clearTimeout(timer);
-      const save = e.submitter?.value === "save";
+      if (saving) return;
+      const save = saving = e.submitter?.value === "save";
       if (e.submitter?.value === "effect") announce("Simulating…");
-      if (e.submitter) e.submitter.disabled = true;
       const data = body(form);
       if (e.submitter?.name) data.set(e.submitter.name, e.submitter.value);
       send(data, !save);
