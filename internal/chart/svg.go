@@ -7,6 +7,7 @@ import (
 	"html"
 	"html/template"
 	"image/color"
+	"regexp"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -45,6 +46,21 @@ const legendLine = 18 // pixels
 
 // fonts are what the charts were measured with and faces of the same widths.
 const fonts = `Liberation Sans, Arial, Helvetica, sans-serif`
+
+// styles are the styles of elements, as the canvas writes them.
+var styles = regexp.MustCompile(`style="[^"<>]*"`)
+
+// attributes returns the same as a style, as attributes: a page's Content-Security-Policy
+// that forbids inline styles leaves these alone.
+func attributes(style string) string {
+	var all []string
+	for property := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(style, `style="`), `"`), ";") {
+		if name, value, ok := strings.Cut(property, ":"); ok {
+			all = append(all, fmt.Sprintf(`%s="%s"`, strings.TrimSpace(name), strings.TrimSpace(value)))
+		}
+	}
+	return strings.Join(all, " ")
+}
 
 // SVG draws: an element, whose texts are escaped, for a page or as a file.
 func (d *Drawing) SVG() (template.HTML, error) {
@@ -95,6 +111,7 @@ func (d *Drawing) element(document string, height float64) (template.HTML, error
 	}
 	// No text can look like this: its quotes are escaped.
 	inner = strings.ReplaceAll(inner, "\n\tstyle=\"font-family:Liberation Sans;font-variant:normal;font-weight:normal;font-style:normal;", ` style="`)
+	inner = styles.ReplaceAllStringFunc(inner, attributes)
 	size := ""
 	id := d.ID
 	if id == "" {

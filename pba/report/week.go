@@ -103,6 +103,8 @@ type Hours struct {
 	Slots    []float64     `json:"slots"`
 	Pools    []float64     `json:"pools"`
 	Normal   []float64     `json:"normal"`
+	Waiting  []float64     `json:"waiting"`  // that jobs waited for though guarantees had room
+	Lost     []float64     `json:"lost"`     // slot-hours of work that preemptions threw away in the hour
 	Projects []ProjectHour `json:"projects"` // those with a guarantee, the largest first
 }
 
@@ -150,7 +152,7 @@ func WeekOf(week calendar.Period, to time.Time, p Past, project, user string, re
 		w.Ends = ends
 		w.Farm = &FarmWeek{round(farm.Slots), round(farm.Down), round(farm.Pools), round(farm.Normal), round(farm.Suspended)}
 	}
-	w.Hours = hoursOf(p.History, week.Begin, to, w.Projects)
+	w.Hours = HoursOf(p, week.Begin, to, project)
 	return w
 }
 
@@ -307,14 +309,15 @@ func userWeeks(p Past, losses []Loss, want func(user, project string) bool) []Us
 	return all
 }
 
-// hoursOf returns the mean slots by hour.
-func hoursOf(h History, from, to time.Time, projects []ProjectWeek) Hours {
+// HoursOf returns the mean slots by hour. A project unless "" limits projects, waits and
+// losses to it.
+func HoursOf(h Past, from, to time.Time, project string) Hours {
 	n := max(1, int((to.Sub(from)+time.Hour-1)/time.Hour))
-	all := Hours{Start: from, Slots: make([]float64, n), Pools: make([]float64, n), Normal: make([]float64, n), Projects: []ProjectHour{}}
+	all := Hours{Start: from, Slots: make([]float64, n), Pools: make([]float64, n), Normal: make([]float64, n), Waiting: make([]float64, n), Lost: make([]float64, n), Projects: []ProjectHour{}}
 	seen := make([]float64, n)
 	index := func(t time.Time) (int, bool) {
 		i := int(t.Sub(from) / time.Hour)
-		return i, i >= 0 && i < n
+		return i, !t.Before(from) && i < n
 	}
 	for _, f := range h.Farm {
 		if i, ok := index(f.Hour); ok && f.Seen > 0 {
@@ -323,9 +326,18 @@ func hoursOf(h History, from, to time.Time, projects []ProjectWeek) Hours {
 		}
 	}
 	at := map[string]*ProjectHour{}
-	for i := range projects {
-		if p := &projects[i]; *p.Guaranteed > 0 {
-			at[p.Project] = &ProjectHour{p.Project, make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+	for _, u := range h.Use {
+		if u.Guaranteed > 0 && at[u.Project] == nil && (project == "" || u.Project == project) {
+			at[u.Project] = &ProjectHour{u.Project, make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+		}
+	}
+	for _, r := range h.Reclaims {
+		if i, ok := index(r.Acted); ok {
+			for _, v := range r.Victims {
+				if project == "" || v.Project == project {
+					all.Lost[i] += v.Loss() / 3600
+				}
+			}
 		}
 	}
 	for _, u := range h.Use {
@@ -341,6 +353,7 @@ func hoursOf(h History, from, to time.Time, projects []ProjectWeek) Hours {
 		p.Guaranteed[i] += u.Guaranteed.Hours() / seen[i]
 		p.Used[i] += u.Used.Hours() / seen[i]
 		p.Waiting[i] += u.Waiting.Hours() / seen[i]
+		all.Waiting[i] += u.Waiting.Hours() / seen[i]
 	}
 	for _, p := range at {
 		for i := range n {
@@ -350,6 +363,7 @@ func hoursOf(h History, from, to time.Time, projects []ProjectWeek) Hours {
 	}
 	for i := range n {
 		all.Slots[i], all.Pools[i], all.Normal[i] = round(all.Slots[i]), round(all.Pools[i]), round(all.Normal[i])
+		all.Waiting[i], all.Lost[i] = round(all.Waiting[i]), round(all.Lost[i])
 	}
 	slices.SortFunc(all.Projects, func(a, b ProjectHour) int {
 		return cmp.Or(cmp.Compare(slices.Max(b.Guaranteed), slices.Max(a.Guaranteed)), cmp.Compare(a.Project, b.Project))

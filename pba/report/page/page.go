@@ -24,20 +24,23 @@ type Page struct {
 // maxCharts is the number of projects that have charts.
 const maxCharts = 8
 
-type view struct {
+// Content is a page's parts. Its texts may be hostile where a comment does not say that they are
+// printable.
+type Content struct {
 	Title, Version string
-	Head           []fact
+	Head           []Fact
 	Advice         []report.Advice
-	Tables         []table // by project, before the charts
+	Tables         []Table // by project, before the charts
 	Charts         []chart.Figure
 	More           int     // projects with a guarantee that have no chart
-	Details        []table // which may be long
+	Details        []Table // which may be long
 }
 
-type fact struct{ What, Is string }
+// Fact is a line of a page's head. It is printable.
+type Fact struct{ What, Is string }
 
-// table has its rows' names in the first cells.
-type table struct {
+// Table has its rows' names in the first cells. It is printable.
+type Table struct {
 	Caption, About string
 	Head           []string
 	Rows           [][]string
@@ -49,32 +52,33 @@ var source string
 
 // Write writes the page.
 func Write(w io.Writer, p Page) error {
-	v, err := viewOf(p)
+	v, err := ContentOf(p)
 	if err != nil {
 		return fmt.Errorf("draw the report's charts: %w", err)
 	}
 	return chart.WritePage(w, source, v)
 }
 
-func viewOf(p Page) (view, error) {
+// ContentOf returns the parts of a page.
+func ContentOf(p Page) (Content, error) {
 	w := p.Week
-	v := view{Title: "Week " + w.Week.String(), Version: p.Version, Advice: w.Advice}
+	v := Content{Title: "Week " + w.Week.String(), Version: p.Version, Advice: w.Advice}
 	if w.Project != "" {
 		v.Title += ", project " + w.Project
 	}
-	v.Head = []fact{
+	v.Head = []Fact{
 		{"From", w.From.In(p.Zone).Format("Monday, 2 January 2006")},
 		{"To", w.To.Add(-time.Second).In(p.Zone).Format("Monday, 2 January 2006, 15:04")},
 		{"Recorded", fmt.Sprintf("%s of %s hours: cycles ran in these", decimal(w.Seen), decimal(w.To.Sub(w.From).Hours()))},
 	}
 	if t := w.Total; t.Percent != nil {
-		v.Head = append(v.Head, fact{"Use of what was promised", percent(t.Percent)}, fact{"Demand", percent(t.Demand) + " of what was promised"})
+		v.Head = append(v.Head, Fact{"Use of what was promised", percent(t.Percent)}, Fact{"Demand", percent(t.Demand) + " of what was promised"})
 	}
 	if r := w.Total.Reclaims; r.Reclaims > 0 {
-		v.Head = append(v.Head, fact{"Reclaims in time", fmt.Sprintf("%d of %d", r.Kept, r.Reclaims)})
+		v.Head = append(v.Head, Fact{"Reclaims in time", fmt.Sprintf("%d of %d", r.Kept, r.Reclaims)})
 	}
 	if f := w.Farm; f != nil {
-		v.Head = append(v.Head, fact{"Farm", fmt.Sprintf("%s slot-hours, %s more were down; pools used %s, normal jobs %s", decimal(f.Slots), decimal(f.Down), decimal(f.Pools), decimal(f.Normal))})
+		v.Head = append(v.Head, Fact{"Farm", fmt.Sprintf("%s slot-hours, %s more were down; pools used %s, normal jobs %s", decimal(f.Slots), decimal(f.Down), decimal(f.Pools), decimal(f.Normal))})
 	}
 	all := tables(w)
 	v.Tables, v.Details = all[:2], all[2:]
@@ -84,12 +88,12 @@ func viewOf(p Page) (view, error) {
 }
 
 // tables returns the tables by project, two, and then those of users, losses and reclaims.
-func tables(w *report.Week) []table {
-	use := table{
+func tables(w *report.Week) []Table {
+	use := Table{
 		Caption: "Use against promise", About: "In slot-hours. Used: within the guarantee. Demand: used, borrowed and waited for, of the guarantee. Borrowed: beyond it. Lent: of the guarantee, what the project did not use and others’ jobs ran on.",
 		Head: []string{"project", "promised", "used", "used %", "demand %", "borrowed", "lent", "waiting"},
 	}
-	waits := table{
+	waits := Table{
 		Caption: "Waits and preemptions", About: "Waits: of jobs within the guarantee, from submission to their last start. Reclaims: preemptions for the project’s jobs, and how many of them took no longer than is promised. Preempted: the project’s own jobs, and the slot-hours of work that they lost.",
 		Head: []string{"project", "jobs", "median wait", "95 %", "longest", "reclaims", "in time", "preempted", "work lost"},
 	}
@@ -100,20 +104,20 @@ func tables(w *report.Week) []table {
 	if len(w.Projects) > 1 {
 		use.Sum, waits.Sum = useRow("all", &w.Total), waitRow("all", &w.Total)
 	}
-	all := []table{use, waits}
+	all := []Table{use, waits}
 	if w.Has(report.ForLead) {
 		all = append(all, usersTable("By user", w.Users))
 	}
 	if w.Has(report.ForUser) {
 		all = append(all, usersTable("Jobs of "+printable.Text(w.User), w.Mine))
 	}
-	victims := table{Caption: "Slots lost to reclaims", About: "Most work lost first, at most 20.", Head: []string{"project", "user", "to project", "jobs", "slots", "work lost"}}
+	victims := Table{Caption: "Slots lost to reclaims", About: "Most work lost first, at most 20.", Head: []string{"project", "user", "to project", "jobs", "slots", "work lost"}}
 	for _, l := range w.Losses[:min(len(w.Losses), 20)] {
 		victims.Rows = append(victims.Rows, []string{name(l.Project), name(l.User), name(l.To), strconv.Itoa(l.Requeued + l.Suspended), strconv.Itoa(l.Slots), decimal(l.Lost)})
 	}
 	all = append(all, victims)
 	if w.Has(report.ForAdmin) {
-		ends := table{Caption: "Reclaims by how they ended", Head: []string{"end", "reclaims", "slots asked for", "slots evicted", "useless evictions"}}
+		ends := Table{Caption: "Reclaims by how they ended", Head: []string{"end", "reclaims", "slots asked for", "slots evicted", "useless evictions"}}
 		for _, e := range w.Ends {
 			ends.Rows = append(ends.Rows, []string{string(e.End), strconv.Itoa(e.Reclaims), strconv.Itoa(e.Requested), strconv.Itoa(e.Evicted), strconv.Itoa(e.Useless)})
 		}
@@ -135,8 +139,8 @@ func waitRow(of string, p *report.ProjectWeek) []string {
 	return []string{of, strconv.Itoa(p.Within.Jobs), median, p95, longest, strconv.Itoa(p.Reclaims.Reclaims), strconv.Itoa(p.Reclaims.Kept), strconv.Itoa(p.Victims.Preempted), decimal(p.Victims.Work)}
 }
 
-func usersTable(caption string, users []report.UserWeek) table {
-	t := table{Caption: caption, Head: []string{"project", "user", "used", "borrowed", "jobs", "median wait", "longest", "preempted", "work lost"}}
+func usersTable(caption string, users []report.UserWeek) Table {
+	t := Table{Caption: caption, Head: []string{"project", "user", "used", "borrowed", "jobs", "median wait", "longest", "preempted", "work lost"}}
 	for _, u := range users {
 		median, _, longest := u.Waits.InWords(chart.None)
 		t.Rows = append(t.Rows, []string{name(u.Project), name(u.User), decimal(u.Used), decimal(u.Borrowed), strconv.Itoa(u.Waits.Jobs), median, longest, strconv.Itoa(u.Victims.Preempted), decimal(u.Victims.Work)})

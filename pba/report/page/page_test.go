@@ -135,7 +135,7 @@ func TestEmptyAndLargePages(t *testing.T) {
 		past.Use = append(past.Use, ledger.UseHour{Hour: week.Begin, PoolID: int64(i + 1), Pool: ledger.Pool{Project: fmt.Sprintf("p%d", i)}, Guaranteed: ledger.SlotTime(time.Hour)})
 	}
 	html := written(t, Page{Week: report.WeekOf(week, week.End, past, "", "", nil), Zone: time.UTC})
-	if n := strings.Count(html, "<svg"); n != 2*(maxCharts+1) || !strings.Contains(html, "Without a chart here: 3 more") {
+	if n := strings.Count(html, "<svg"); n != 2*(maxCharts+3) || !strings.Contains(html, "Without a chart here: 3 more") {
 		t.Errorf("%d charts", n)
 	}
 }
