@@ -147,11 +147,7 @@ func reportUsage(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	if len(r.Usage) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	t := table.New("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours", "hosts")
-	for _, r := range r.Usage {
-		t.Row(r.Day, dash(r.Project), dash(r.Step), dash(r.User), decimal(r.Guaranteed), decimal(r.Used), decimal(r.Borrowed), decimal(r.Waiting), decimal(r.Seen), dash(r.Hosts))
-	}
-	return table.Print(out, o.format, t, r)
+	return table.Print(out, o.format, tableOf(r.Table()), r)
 }
 
 // reportUsageBy prints slot-hours by groups, and in text their sum.
@@ -163,59 +159,43 @@ func reportUsageBy(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 	if len(r.Groups) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	promised := r.Total.Guaranteed != nil
-	head := columnsOf(o.by)
-	if promised {
-		head = append(head, "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "used_percent", "demand_percent")
-	} else {
-		head = append(head, "used_slot_hours", "borrowed_slot_hours", "share_percent")
-	}
-	t := table.New(head...)
-	cells := func(u desk.Use) []any {
-		if !promised {
-			return []any{decimal(u.Used), decimal(u.Borrowed), orDash(u.Share, tenth)}
-		}
-		return []any{decimal(*u.Guaranteed), decimal(u.Used), decimal(u.Borrowed), decimal(*u.Waiting), orDash(u.Percent, tenth), orDash(u.Demand, tenth)}
-	}
-	for _, u := range r.Groups {
-		row := make([]any, 0, len(head))
-		for _, by := range o.by {
-			row = append(row, dash(u.Cell(by)))
-		}
-		t.Row(append(row, cells(u)...)...)
-	}
+	rows := r.Table(o.by)
 	if o.format == table.Text {
-		t.Row(append(keyCells(desk.Key{}, o.by, o), cells(r.Total)...)...)
+		rows.Rows = append(rows.Rows, append(make([]string, len(o.by)), r.UsageTotal()...))
+		nameAll(rows, len(o.by))
 	}
-	err = table.Print(out, o.format, t, r)
+	err = table.Print(out, o.format, tableOf(rows), r)
 	if without := r.WithoutPromise(); err == nil && o.format == table.Text && len(without) > 0 {
 		fmt.Fprintf(out, "Without a promise (no allocation): %s\n", shell.Printable(strings.Join(without, ", ")))
 	}
 	return err
 }
 
-// columnsOf returns the columns of groups.
-func columnsOf(by []desk.By) []string {
-	var names []string
-	for _, key := range by {
-		names = append(names, string(key))
+// tableOf returns a report's rows, to be printed.
+func tableOf(rows desk.Table) *table.Table {
+	t := table.New(rows.Columns...)
+	for _, row := range rows.Rows {
+		cells := make([]any, len(row))
+		for i := range row {
+			cells[i] = row[i]
+		}
+		t.Row(cells...)
 	}
-	return names
+	return t
 }
 
-// keyCells returns the cells of a group; in text (all) in the row of all groups.
-func keyCells(k desk.Key, by []desk.By, o reportOptions) []any {
-	var cells []any
-	for i, key := range by {
-		text := k.Cell(key)
-		if k == (desk.Key{}) && o.format == table.Text {
-			if text = "-"; i == 0 {
-				text = "(all)"
-			}
+// nameAll marks the rows of which so many keys, the first cells, are all empty: those of all
+// groups.
+func nameAll(t desk.Table, keys int) {
+	for _, row := range t.Rows {
+		if keys == 0 || slices.ContainsFunc(row[:keys], func(cell string) bool { return cell != "" }) {
+			continue
 		}
-		cells = append(cells, text)
+		for i := range keys {
+			row[i] = "-"
+		}
+		row[0] = "(all)"
 	}
-	return cells
 }
 
 func tenth(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
@@ -237,16 +217,11 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	if len(r.Waits) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	by := o.by
-	if len(by) == 0 {
-		by = []desk.By{"project"}
+	rows := r.Table(o.by)
+	if o.format == table.Text {
+		nameAll(rows, max(1, len(o.by)))
 	}
-	t := table.New(append(columnsOf(by), "kind", "of", "count", "median_seconds", "p95_seconds", "max_seconds")...)
-	for _, r := range r.Waits {
-		key := desk.Key{Week: r.Week, Project: r.Project, User: r.User, Step: r.Step}
-		t.Row(append(keyCells(key, by, o), r.Kind, r.Of, r.Count, decimal(r.Median), decimal(r.P95), decimal(r.Max))...)
-	}
-	err = table.Print(out, o.format, t, r)
+	err = table.Print(out, o.format, tableOf(rows), r)
 	if err != nil || o.format != table.Text || r.Promise.Reclaims == 0 {
 		return err
 	}
@@ -259,14 +234,6 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	return nil
 }
 
-// orAll returns a project's name; in text output (all) for the row of all projects.
-func orAll(project string, o reportOptions) string {
-	if project == "" && o.format == table.Text {
-		return "(all)"
-	}
-	return project
-}
-
 func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
 	r, err := d.Victims(ctx, o.Period, o.by)
 	if r != nil && r.Away != nil {
@@ -275,18 +242,7 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 	if err != nil {
 		return err
 	}
-	by := []desk.By{"project", "user"}
-	if len(o.by) > 0 {
-		by = slices.DeleteFunc([]desk.By{"week", "project", "user"}, func(key desk.By) bool { return key != "project" && !slices.Contains(o.by, key) })
-	}
-	t := table.New(append(columnsOf(by), "to", "requeued", "suspended", "slots", "lost_slot_hours", "ended", "saved")...)
-	for _, l := range r.Victims {
-		var cells []any
-		for _, key := range by {
-			cells = append(cells, dash(desk.Key{Week: l.Week, Project: l.Project, User: l.User}.Cell(key)))
-		}
-		t.Row(append(cells, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost), l.Ended, l.Saved)...)
-	}
+	t := tableOf(r.Table(o.by))
 	if o.format != table.Text {
 		return table.Print(out, o.format, t, r)
 	}
@@ -316,11 +272,7 @@ func printEnds(out io.Writer, o reportOptions, r *desk.Victims, losses *table.Ta
 
 // endsTable returns how reclaims ended.
 func endsTable(ends []desk.End) *table.Table {
-	t := table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested", "useless_evictions")
-	for _, e := range ends {
-		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio), e.Useless)
-	}
-	return t
+	return tableOf(desk.EndsTable(ends))
 }
 
 func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
@@ -335,11 +287,7 @@ func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 		_, err := fmt.Fprintf(out, "No dummy jobs were placed since %s.\n", o.since())
 		return err
 	}
-	t := table.New("project", "user", "heavy_jobs", "dummies", "median_gather_seconds", "max_gather_seconds", "held_slot_hours")
-	for _, r := range r.Dummies {
-		t.Row(dash(r.Project), dash(r.User), r.Jobs, r.Dummies, decimal(r.Median), decimal(r.Max), decimal(r.Held))
-	}
-	return table.Print(out, o.format, t, r)
+	return table.Print(out, o.format, tableOf(r.Table()), r)
 }
 
 func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
@@ -347,11 +295,13 @@ func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.W
 	if err != nil {
 		return err
 	}
-	t := table.New("week", "project", "allocated", "expected_use", "max_allocated", "free")
-	for _, r := range f.Weeks {
-		t.Row(r.Week, orAll(r.Project, o), r.Allocated, orDash(r.Expected, decimal), orDash(r.MaxAllocated, strconv.Itoa), orDash(r.Free, strconv.Itoa))
+	rows := f.Table()
+	for _, row := range rows.Rows {
+		if o.format == table.Text && row[1] == "" {
+			row[1] = "(all)"
+		}
 	}
-	err = table.Print(out, o.format, t, f)
+	err = table.Print(out, o.format, tableOf(rows), f)
 	if err != nil || o.format != table.Text {
 		return err
 	}

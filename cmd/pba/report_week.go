@@ -138,17 +138,13 @@ func weekSpan(w *desk.Week) string {
 
 // weekUse returns the projects' slot-hours; with their sum in text.
 func weekUse(w *desk.Week, sum bool) *table.Table {
-	t := table.New("project", "promised", "used", "used_percent", "demand_percent", "borrowed", "lent", "waiting")
-	row := func(name string, p *desk.ProjectWeek) {
-		t.Row(name, decimal(*p.Guaranteed), decimal(p.Used), orDash(p.Percent, tenth), orDash(p.Demand, tenth), decimal(p.Borrowed), decimal(p.Lent), decimal(*p.Waiting))
-	}
-	for i := range w.Projects {
-		row(dash(w.Projects[i].Project), &w.Projects[i])
-	}
+	rows := w.Table()
 	if sum {
-		row("(all)", &w.Total)
+		total := w.UseRow(&w.Total)
+		total[0] = "(all)"
+		rows.Rows = append(rows.Rows, total)
 	}
-	return t
+	return tableOf(rows)
 }
 
 // weekWaits returns how long the projects' jobs waited, and what they lost.

@@ -65,6 +65,7 @@ type Desk struct {
 	queue  backends.Backend
 
 	view       func() (*view, error) // what the last cycle saw, of a desk that does not ask the queue; nil: it does
+	shared     *shared               // what such desks compute once for all visitors; nil: this one does not
 	simulating chan struct{}         // has a place for each simulation that a server runs at a time; nil: no bound
 
 	facts *queueFacts // what the queue said of itself when the filter's policy was written; nil: it was not asked

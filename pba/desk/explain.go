@@ -17,35 +17,38 @@ const shownActs = 30
 
 // Story is all that is known of one job.
 type Story struct {
-	ID         string         `json:"id"`
-	User       string         `json:"user"`
-	Project    string         `json:"project"`
-	Step       string         `json:"step,omitempty"`
-	State      backends.State `json:"state"`
-	Slots      int            `json:"slots"`
-	Submitted  time.Time      `json:"submitted"`
-	Started    time.Time      `json:"started,omitzero"`
-	Finished   time.Time      `json:"finished,omitzero"`
-	ExitCode   int            `json:"exit_code"`
-	Class      string         `json:"class"`
-	Pool       string         `json:"pool,omitempty"`
-	Place      string         `json:"place,omitempty"`
-	Dummies    string         `json:"dummies,omitempty"` // of a heavy job
-	Reason     string         `json:"reason,omitempty"`  // the queue's words
-	Priority   int            `json:"priority"`
-	Band       string         `json:"band"`
-	Waited     float64        `json:"clock_seconds"`
-	Threshold  float64        `json:"pending_threshold_seconds"`
-	Spared     string         `json:"spared,omitempty"`
-	Preempted  int            `json:"preempted"`
-	Lost       float64        `json:"lost_slot_seconds"`
-	Stake      string         `json:"stake,omitempty"` // what a preemption would cost it, and how to lose nothing
-	Tests      []Test         `json:"tests"`
-	History    []Point        `json:"priority_history"`
-	Reclaims   []Reclaim      `json:"reclaims"`
-	Skipped    []string       `json:"skipped"`
-	Considered []Considered   `json:"considered"`
-	Acts       []ledger.Act   `json:"acts"`
+	ID         string               `json:"id"`
+	Name       string               `json:"name,omitempty"` // its user's text; the ledger keeps none
+	User       string               `json:"user"`
+	Project    string               `json:"project"`
+	Step       string               `json:"step,omitempty"`
+	State      backends.State       `json:"state"`
+	Slots      int                  `json:"slots"`
+	Hosts      []backends.Placement `json:"hosts,omitempty"`
+	Submitted  time.Time            `json:"submitted"`
+	Started    time.Time            `json:"started,omitzero"`
+	Finished   time.Time            `json:"finished,omitzero"`
+	ExitCode   int                  `json:"exit_code"`
+	Class      string               `json:"class"`
+	Pool       string               `json:"pool,omitempty"`
+	Place      string               `json:"place,omitempty"`
+	Dummies    string               `json:"dummies,omitempty"` // of a heavy job
+	Reason     string               `json:"reason,omitempty"`  // the queue's words
+	Priority   int                  `json:"priority"`
+	Band       string               `json:"band"`
+	Waited     float64              `json:"clock_seconds"`
+	Threshold  float64              `json:"pending_threshold_seconds"`
+	Spared     string               `json:"spared,omitempty"`
+	Preempted  int                  `json:"preempted"`
+	Lost       float64              `json:"lost_slot_seconds"`
+	Stake      string               `json:"stake,omitempty"` // what a preemption would cost it, and how to lose nothing
+	Tests      []Test               `json:"tests"`
+	History    []Point              `json:"priority_history"`
+	Reclaims   []Reclaim            `json:"reclaims"`
+	Skipped    []string             `json:"skipped"`
+	Considered []Considered         `json:"considered"`
+	Expected   Expected             `json:"expected,omitzero"`
+	Acts       []ledger.Act         `json:"acts"`
 }
 
 // Point is one change of a job's priority.
@@ -80,6 +83,9 @@ func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
 		return nil, err
 	}
 	t := newStory(id, &e)
+	if seen, err := d.Seen(); err == nil {
+		t.Expected = expected(&e, seen)
+	}
 	if t.Acts, err = d.ledger.Acts(ctx, id, shownActs); err != nil {
 		return nil, err
 	}
@@ -174,7 +180,7 @@ func newStory(id backends.ID, e *plan.Explanation) *Story {
 		priority = j.Priority
 	}
 	t := &Story{
-		ID: id.String(), User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
+		ID: id.String(), Name: j.Name, Hosts: j.Hosts, User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
 		Submitted: j.Submitted, Started: j.Started, Finished: j.Ended, ExitCode: j.ExitCode,
 		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
 		Priority: priority.Value(), Band: priority.Level().String(),

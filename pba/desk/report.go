@@ -127,6 +127,9 @@ type By = report.By
 // Key is what a report's row is of.
 type Key = report.Key
 
+// Loss is what one account lost to one project.
+type Loss = report.Loss
+
 // Use is a row of a report of use.
 type Use = report.Use
 

@@ -20,8 +20,9 @@ import (
 // roles that pba gives it. The desks see the farm as the last cycle published it: none asks
 // the queue.
 type Service struct {
-	sys  System
-	view viewFile
+	sys    System
+	view   viewFile
+	shared shared
 
 	simulating chan struct{} // holds a place for each simulation that runs
 }
@@ -90,7 +91,7 @@ func (s *Service) Open(ctx context.Context, v Visitor) (*Desk, error) {
 		return nil, err
 	}
 	d.view = func() (*view, error) { return s.view.get(viewPath(d.Config)) }
-	d.queue, d.simulating = viewed{d.view}, s.simulating
+	d.queue, d.shared, d.simulating = viewed{d.view}, &s.shared, s.simulating
 	return d, nil
 }
 

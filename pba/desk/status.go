@@ -123,11 +123,18 @@ func (d *Desk) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown, err := d.status(ctx, &r)
+	shown, err := d.statusOf(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
-	if shown.Requests, err = d.requestsToAnswer(ctx); err != nil {
+	shown.Requests, err = d.requestsToAnswer(ctx)
+	return shown, err
+}
+
+// statusOf is the status but for the requests, which are the caller's to answer.
+func (d *Desk) statusOf(ctx context.Context, r *pba.Result) (*Status, error) {
+	shown, err := d.status(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	e, err := d.evidence(ctx)

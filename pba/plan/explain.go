@@ -51,7 +51,33 @@ type Considered struct {
 // where the snapshot does not hold the job.
 func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explanation, bool) {
 	f := decide(state, policy, now)
-	e := Explanation{Threshold: policy.PendingThreshold}
+	e, ok := f.explanation(state.Farm, id)
+	if e.Class == "pba" && e.Job.State != backends.Running {
+		f.consider(f.jobs[f.placeOf(id)], &e)
+	}
+	return e, ok
+}
+
+// ExplainAll is Explain for several jobs at once, in their order, without what could be
+// preempted for them. Jobs that the snapshot does not hold are left out.
+func ExplainAll(state State, policy Policy, now time.Time, ids []backends.ID) []Explanation {
+	f := decide(state, policy, now)
+	var all []Explanation
+	for _, id := range ids {
+		if e, ok := f.explanation(state.Farm, id); ok {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (f *farm) placeOf(id backends.ID) int {
+	return slices.IndexFunc(f.jobs, func(j *job) bool { return j.ID == id })
+}
+
+// explanation is of a job of a snapshot as the queue gave it.
+func (f *farm) explanation(given *backends.Snapshot, id backends.ID) (Explanation, bool) {
+	e := Explanation{Threshold: f.policy.PendingThreshold}
 	for i := range f.plan.Memory.Reclaims {
 		if r := &f.plan.Memory.Reclaims[i]; r.concerns(id) {
 			e.Reclaims = append(e.Reclaims, *r)
@@ -62,7 +88,7 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 			e.Skipped = append(e.Skipped, s.Reason)
 		}
 	}
-	found := slices.IndexFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.ID == id })
+	found := slices.IndexFunc(given.Jobs, func(j backends.Job) bool { return j.ID == id })
 	if found < 0 {
 		if j := f.endedJob(id); j != nil {
 			e.Job = *j
@@ -71,7 +97,7 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 		}
 		return e, false
 	}
-	e.Job = state.Farm.Jobs[found]
+	e.Job = given.Jobs[found]
 	e.Tests = f.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
 	if e.Job.IsStandby() {
@@ -83,7 +109,7 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 		return e, true
 	}
 	e.Dummies = f.explainDummies(id)
-	if at := slices.IndexFunc(f.jobs, func(j *job) bool { return j.ID == id }); at >= 0 {
+	if at := f.placeOf(id); at >= 0 {
 		f.explain(f.jobs[at], &e)
 	}
 	return e, true
@@ -124,7 +150,6 @@ func (f *farm) explain(j *job, e *Explanation) {
 	case j.pba():
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
 		e.Place = "it holds room in " + e.Pool
-		f.consider(j, e)
 	case j.pool != nil:
 		e.Pool = describe(j.pool.Allocation)
 		e.Place = fmt.Sprintf("it waits at the head of %s, which has room for %d of its %d slots and keeps that for it", e.Pool, j.mem.Kept, j.Slots)
