@@ -36,6 +36,7 @@ type Server struct {
 	templates templates
 	accounts  accounts
 	events    events
+	drawn     drawn
 	sessions  sessions
 	limiter   limiter
 	times     times

@@ -186,6 +186,7 @@ type queue struct {
 	backends.Backend // what is not used here panics
 	farm             backends.Snapshot
 	asked            int
+	later            time.Duration // its clock, after the first cycle's time
 }
 
 // fill puts hosts and jobs into the queue, chipA's running one of this user's.
@@ -207,7 +208,7 @@ func (q *queue) Abilities() backends.Abilities {
 func (q *queue) Snapshot(context.Context, time.Time) (*backends.Snapshot, error) {
 	q.asked++
 	farm := q.farm
-	farm.At, farm.Jobs = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), slices.Clone(q.farm.Jobs)
+	farm.At, farm.Jobs = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC).Add(q.later), slices.Clone(q.farm.Jobs)
 	return &farm, nil
 }
 

@@ -90,6 +90,8 @@ func functions() template.FuncMap {
 		"asset":   asset,
 		"visible": visible,
 		"time":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"seconds": func(s float64) time.Duration { return time.Duration(s * float64(time.Second)).Round(time.Second) },
 		"count":   printable.Count,
 	}
 }
@@ -160,17 +162,15 @@ func visible(value any) any {
 // lines is printable.Text for each line of a text: HTML shows a newline as a space, or in
 // <pre> as one.
 func lines(text string) string {
-	all := strings.Split(text, "\n")
-	for i, line := range all {
-		words := strings.Split(line, narrowSpace)
-		for k, word := range words {
-			words[k] = printable.Text(word)
-		}
-		all[i] = strings.Join(words, narrowSpace)
+	if !strings.Contains(text, "\n") {
+		return printable.Text(text)
 	}
-	return strings.Join(all, "\n")
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(printable.Text(line))
+	}
+	return b.String()
 }
-
-// narrowSpace is between the groups of digits of large numbers, which a terminal may not
-// show and a browser does.
-const narrowSpace = "\u202f"
