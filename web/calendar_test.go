@@ -177,6 +177,24 @@ func TestTwoEditorsConflict(t *testing.T) {
 	s.want(s.post(anna, "/calendar/draft", url.Values{"cells": {cells(t, 1e6, [3]string{"chipA", "2026-W52", "3"})}, "do": {"save"}}), http.StatusBadRequest, "reload the page")
 }
 
+// TestDraftIsCheckedAgainWhenItIsSaved: an edit between check and save is not overwritten.
+func TestDraftIsCheckedAgainWhenItIsSaved(t *testing.T) {
+	s := newSite(t)
+	s.desk(func(ctx context.Context, d *desk.Desk) error {
+		pool, week := desk.Pool{Project: "chipA"}, desk.When{Week: "2026-W49"}
+		edits := []desk.CellEdit{{Pool: pool, Week: "2026-W49", Slots: "2", Since: s.revision()}}
+		x, err := d.Draft(ctx, edits, "", desk.When{Weeks: "1"})
+		must(t, err)
+		_, err = d.SetAllocation(ctx, pool, desk.Terms{Slots: 5, SLA: "velocity"}, week, "")
+		must(t, err)
+		if _, err := x.Apply(ctx); !desk.Temporary(err) {
+			t.Errorf("%v", err)
+		}
+		return nil
+	})
+	s.wantSlots("chipA", "2026-W49", 5)
+}
+
 func TestUndoAndCopy(t *testing.T) {
 	s := newSite(t)
 	copied := s.post(anna, "/calendar/copy", url.Values{"copy": {"2026-W48"}, "weeks": {"2"}})

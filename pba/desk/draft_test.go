@@ -89,6 +89,7 @@ func TestCalendarOfSplitProjects(t *testing.T) {
 		mayPlan:  func(p ledger.Project) bool { return p.Name == "chipA" },
 		mayAsk:   func(p ledger.Project) bool { return p.Name == "empty" },
 	}
+	in.grid.steps["chipB"] = []string{"hers"} // not the caller's to plan
 	in.firstOpen, in.final = in.grid.weeks[1], in.grid.weeks[1]
 	c := makeCalendar(in, CalendarQuery{All: true})
 	var names []string
