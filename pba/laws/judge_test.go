@@ -340,9 +340,9 @@ func (g *judge) offers() map[string]*offer {
 			addOffer(all, j, 0, -1)
 		}
 	}
-	for i := range g.state.Memory.Reclaims {
-		r := &g.state.Memory.Reclaims[i]
-		if b := g.jobs[r.Beneficiary]; g.served[r.Beneficiary] && r.Phase.Open() && b != nil {
+	for i := range g.p.Memory.Reclaims { // not one that this plan ends
+		r := &g.p.Memory.Reclaims[i]
+		if b := g.jobs[r.Beneficiary]; g.served[r.Beneficiary] && r.Phase.Open() && b != nil && !slices.Contains(g.fresh, r) {
 			for _, p := range r.Hosts {
 				if o := all[p.Host]; o != nil {
 					o.slots -= min(o.takes(b, p.Slots), max(o.slots, 0))
