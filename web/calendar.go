@@ -447,7 +447,7 @@ func (q *request) showDraft(d *draftView, form slotForm, err error) error {
 	}
 	status := http.StatusOK
 	if err != nil {
-		if status = statusOf(q.Request, err); !errors.Is(err, desk.ErrFaulty) {
+		if status = statusOf(q.Method, err); !errors.Is(err, desk.ErrFaulty) {
 			d.Wrong = err.Error()
 		}
 	}
@@ -494,7 +494,7 @@ func (q *request) refuse(err error) error {
 		return err
 	}
 	v.Wrong = err.Error()
-	return q.showCalendar(statusOf(q.Request, err), v)
+	return q.showCalendar(statusOf(q.Method, err), v)
 }
 
 // startDraft shows a new draft.

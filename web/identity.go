@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -76,11 +77,28 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, error
 		return s.fromCookie(w, r)
 	case p.unix && p.err != nil:
 		return caller{}, p.err
+	case p.unix && !s.local(r.Host):
+		return caller{}, errForeignHost
 	case p.unix:
 		v, err := s.accounts.of(p.uid)
 		return caller{Visitor: v, by: bySocket}, err
 	}
 	return s.fromCookie(w, r)
+}
+
+// errForeignHost is returned for a request on the socket that names another host. A user may
+// forward a port to the socket: then a page of another site, whose name leads to that port,
+// must not be taken for the user.
+var errForeignHost = &statusError{http.StatusMisdirectedRequest, "on the socket, the host is allotd or localhost"}
+
+// local reports whether a host is this page's, as programs on its socket name it.
+func (s *Server) local(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	u, err := url.Parse(s.Config.URL)
+	return host == "allotd" || host == "localhost" || host == "127.0.0.1" || host == "[::1]" || host == "::1" ||
+		err == nil && host != "" && host == u.Hostname()
 }
 
 // accounts remembers for a while what the system knows of users: a name service may be slow,

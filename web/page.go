@@ -91,7 +91,7 @@ func (e *statusError) Error() string { return e.text }
 func notFound(*request) error { return &statusError{http.StatusNotFound, "there is no such page"} }
 
 // statusOf is how an error of a desk is answered.
-func statusOf(r *http.Request, err error) int {
+func statusOf(method string, err error) int {
 	var own *statusError
 	var large *http.MaxBytesError
 	switch {
@@ -101,13 +101,15 @@ func statusOf(r *http.Request, err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, desk.ErrDenied):
 		return http.StatusForbidden
+	case errors.Is(err, desk.ErrChanged):
+		return http.StatusPreconditionFailed
 	case desk.Unknown(err):
 		return http.StatusNotFound
 	case desk.Temporary(err):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, desk.ErrInvalid):
 		return http.StatusBadRequest
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+	case method == http.MethodGet || method == http.MethodHead:
 		return http.StatusInternalServerError
 	}
 	return http.StatusUnprocessableEntity // a change that the plan does not allow
@@ -117,7 +119,7 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, who caller, err 
 	if r.Context().Err() != nil {
 		return // the browser has left, and nothing more was done for it
 	}
-	status := statusOf(r, err)
+	status := statusOf(r.Method, err)
 	if status >= http.StatusInternalServerError {
 		s.Log.Error("a request failed", "user", who.Name, "method", r.Method, "path", r.URL.Path, "error", err)
 	}
@@ -126,6 +128,10 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, who caller, err 
 
 // fail answers with a page that says what is wrong.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, status int, text string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		problem(w, status, text)
+		return
+	}
 	f := frame{Title: http.StatusText(status), User: who.Name, Session: who.session != nil, Version: s.Version, Data: text}
 	if who.known() {
 		f.Menu = menu("")

@@ -319,6 +319,23 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 	s.want(b.open("/farm"), http.StatusOK)
 }
 
+// TestSocketHasItsOwnHost: a user may forward a port to the socket, and a site's name may lead
+// to that port.
+func TestSocketHasItsOwnHost(t *testing.T) {
+	s := newSite(t)
+	s.Config.URL = "https://farm.example.org:8443"
+	for host, status := range map[string]int{
+		"allotd": 200, "localhost:8470": 200, "127.0.0.1:1": 200, "[::1]:8470": 200, "[::1]": 200, "farm.example.org": 200,
+		"evil.example": 421, "evil.example:8470": 421, "allotd.evil.example": 421, "": 421,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/farm", nil)
+		r.Host = host
+		if w := s.do(anna, r); w.Code != status {
+			t.Errorf("host %q: %d, want %d", host, w.Code, status)
+		}
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	s := newSite(t)
 	for _, path := range []string{"/farm", "/nothing", "/static/allotment.css", "/login", "/"} {
@@ -368,6 +385,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(head), bytes.NewReader(bytes.Repeat([]byte("x"), maxBody+1))))
 		r.Header.Set("Content-Type", kind)
+		r.Host = "allotd"
 		r = r.WithContext(context.WithValue(r.Context(), peerKey, peerOf{unix: true, uid: s.accounts.known[anna].UID}))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -67,6 +67,7 @@ func New(o Options) (*Server, error) {
 	mux.HandleFunc("POST "+loginPath+"/link", s.makeLink)
 	mux.HandleFunc("GET "+loginPath, s.login)
 	mux.HandleFunc("POST "+logoutPath, s.logout)
+	s.addAPI(mux)
 	mux.Handle("/", s.handle(page{}, notFound))
 	s.handler, err = s.protect(mux)
 	return s, err

@@ -161,6 +161,9 @@ func (s *site) do(user string, r *http.Request) *httptest.ResponseRecorder {
 	if user != "" {
 		p := peerOf{unix: true, uid: s.accounts.known[user].UID}
 		r = r.WithContext(context.WithValue(r.Context(), peerKey, p))
+		if r.Host == "example.com" { // httptest's
+			r.Host = "allotd"
+		}
 	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)

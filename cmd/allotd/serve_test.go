@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/fake"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -167,5 +170,74 @@ func signIn(t *testing.T, dir string) {
 	}
 	if r, err = browser.Get(link.URL[:strings.Index(link.URL, "/login")] + "/calendar"); err != nil || r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after logout: %v, %v", r, err)
+	}
+}
+
+// TestProgramOfThePage runs the program of docs/plan.md on a farm with a project.
+func TestProgramOfThePage(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skip: no python3 here: the program of docs/plan.md is not run")
+	}
+	page, err := os.ReadFile("../../docs/plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(page), "```python\n")
+	program, _, _ = strings.Cut(program, "```")
+	dir := home(t, "web: {listen: ''}\n")
+	run := strings.Replace(program, "/run/allotment/allotd.sock", filepath.Join(dir, "allotd.sock"), 1)
+	if run == program {
+		t.Fatal("docs/plan.md has no program that names the socket")
+	}
+	withProject(t, dir)
+	cmd := allotd(t, dir)
+	log, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), "msg=serving"); {
+		continue
+	}
+	out, err := exec.CommandContext(t.Context(), python, "-c", run).CombinedOutput()
+	if want := "chipA [1, 0, 0, 0]\n200 [\""; err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("%v, %s\nwant %s", err, out, want)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// withProject gives a home a project with one slot this week, and runs a cycle on a farm.
+func withProject(t *testing.T, dir string) {
+	t.Helper()
+	t.Setenv("ALLOTMENT_HOME", dir)
+	sys := desk.ThisSystem()
+	sys.Open = func(context.Context, configfile.Config) (backends.Backend, error) {
+		q := &fake.Queue{}
+		q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 8}}
+		return q, nil
+	}
+	sys.Group = func(string) error { return nil }
+	d, err := desk.Open(t.Context(), sys, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	group := "chipa"
+	if err = d.AddProject(t.Context(), desk.ProjectChange{Name: "chipA", Group: &group}); err == nil {
+		_, err = d.SetAllocation(t.Context(), desk.Pool{Project: "chipA"}, desk.Terms{Slots: 1, SLA: desk.SLA(desk.DefaultSLA)}, desk.When{}, "")
+	}
+	if err == nil {
+		err = d.Rebalance(t.Context(), 0, 0, func(_ *desk.Cycle, err error) error { return err })
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

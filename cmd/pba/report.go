@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,33 +94,16 @@ type ago struct {
 	date  string // "": the value counts
 }
 
-const agoForm = "%q is not a duration or a day; write it like 12h, 7d, 4w or 2026-11-23"
-
 // Set reads 12h, 7d, 4w, 2026-11-23.
 func (s *ago) Set(text string) error {
-	if _, err := time.Parse(time.DateOnly, text); err == nil {
-		s.date = text
-		return nil
+	span, err := desk.ParseSince(text)
+	if err == nil {
+		s.date = span.Date
 	}
-	s.date = ""
-	unit := time.Duration(0)
-	if text != "" {
-		unit = map[byte]time.Duration{'d': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[text[len(text)-1]]
+	if err == nil && span.Date == "" {
+		s.value = span.Since
 	}
-	if unit == 0 {
-		var d duration
-		if err := d.Set(text); err != nil {
-			return fmt.Errorf(agoForm, text)
-		}
-		s.value = time.Duration(d.value)
-		return nil
-	}
-	n, err := strconv.Atoi(text[:len(text)-1])
-	if err != nil || n < 1 || n > int(math.MaxInt64/unit) {
-		return fmt.Errorf(agoForm, text)
-	}
-	s.value = time.Duration(n) * unit
-	return nil
+	return err
 }
 
 func (s *ago) String() string {

@@ -68,7 +68,8 @@ type Desk struct {
 	shared     *shared               // what such desks compute once for all visitors; nil: this one does not
 	simulating chan struct{}         // has a place for each simulation that a server runs at a time; nil: no bound
 
-	facts *queueFacts // what the queue said of itself when the filter's policy was written; nil: it was not asked
+	facts   *queueFacts // what the queue said of itself when the filter's policy was written; nil: it was not asked
+	expects *int64      // the plan's revision that edits are made to; nil: any
 }
 
 // New returns a desk that is not open.
@@ -256,11 +257,31 @@ func (d *Desk) edit(ctx context.Context, do func() error) error {
 		return err
 	}
 	return d.locked(ctx, func() error {
+		if err := d.checkRevision(ctx); err != nil {
+			return err
+		}
 		if err := do(); err != nil {
 			return err
 		}
 		return d.republish(ctx)
 	})
+}
+
+// ErrChanged is wrapped where the plan is not any more what an edit was made to.
+var ErrChanged = errors.New("the plan has changed")
+
+// Expect has edits fail with ErrChanged unless they are made to this revision of the plan.
+func (d *Desk) Expect(revision int64) { d.expects = &revision }
+
+func (d *Desk) checkRevision(ctx context.Context) error {
+	if d.expects == nil {
+		return nil
+	}
+	now, err := d.ledger.Revision(ctx)
+	if err == nil && now != *d.expects {
+		err = fmt.Errorf("%w: it is at revision %d, and the edit was made to %d: nothing is changed; read the plan again", ErrChanged, now, *d.expects)
+	}
+	return err
 }
 
 // locked does something while no cycle and no other edit goes on.

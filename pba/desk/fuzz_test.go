@@ -38,3 +38,19 @@ func FuzzReadPlan(f *testing.F) {
 		}
 	})
 }
+
+// How far back a report looks is a day, or a time above zero, and not both.
+func FuzzParseSince(f *testing.F) {
+	for _, text := range []string{"12h", "7d", "4w", "2026-11-23", "", "d", "0d", "-1w", "99999999999999w", "1h30m"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		span, err := desk.ParseSince(text)
+		switch {
+		case err != nil && (span != desk.Span{} || desk.Temporary(err)):
+			t.Errorf("%q: %+v, %v", text, span, err)
+		case err == nil && (span.Date == "") != (span.Since > 0):
+			t.Errorf("%q: %+v", text, span)
+		}
+	})
+}

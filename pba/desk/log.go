@@ -16,6 +16,7 @@ type LogQuery struct {
 	Project string
 	Since   string // a week, from its beginning; or a date; "": all
 	Limit   int    // the latest changes
+	Before  int64  // only changes before this one; 0: all
 }
 
 // MaxLog is the largest number of changes that are listed at once.
@@ -50,7 +51,7 @@ func (d *Desk) Changes(ctx context.Context, q LogQuery) ([]Logged, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.ledger.Log(ctx, ledger.Query{Project: q.Project, Since: since, Limit: q.Limit})
+	found, err := d.ledger.Log(ctx, ledger.Query{Project: q.Project, Since: since, Limit: q.Limit, Before: q.Before})
 	if err != nil {
 		return nil, err
 	}

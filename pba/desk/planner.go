@@ -240,6 +240,9 @@ func excess(before, after, limit int) int {
 // Terms are what a pool is guaranteed in a week.
 type Terms = ledger.Terms
 
+// SLA is how a pool's guarantee is kept (R26).
+type SLA = plan.SLA
+
 // DefaultSLA is the SLA where none is given.
 const DefaultSLA = string(plan.Velocity)
 

@@ -5,9 +5,11 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -174,6 +176,30 @@ type Span struct {
 	Week  string // one of calendar.PastForms; "": none
 	Date  string // such as 2026-11-23; "": none
 	Since time.Duration
+}
+
+// ParseSince reads how far back a report looks: 12h, 7d, 4w, 2026-11-23.
+func ParseSince(text string) (Span, error) {
+	if _, err := time.Parse(time.DateOnly, text); err == nil {
+		return Span{Date: text}, nil
+	}
+	wrong := invalidf("%q is not a duration or a day; write it like 12h, 7d, 4w or 2026-11-23", text)
+	each := time.Duration(0)
+	if text != "" {
+		each = map[byte]time.Duration{'d': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[text[len(text)-1]]
+	}
+	if each == 0 {
+		var d unit.Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d == 0 {
+			return Span{}, wrong
+		}
+		return Span{Since: time.Duration(d)}, nil
+	}
+	n, err := strconv.Atoi(text[:len(text)-1])
+	if err != nil || n < 1 || n > int(math.MaxInt64/each) {
+		return Span{}, wrong
+	}
+	return Span{Since: time.Duration(n) * each}, nil
 }
 
 // Period returns what a report of a project (of all for "") covers. A week that has not ended

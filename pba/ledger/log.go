@@ -38,11 +38,12 @@ type Query struct {
 	Since   time.Time // zero: all
 	Change  int64     // only this one; 0: any
 	Limit   int       // changes, the latest ones
+	Before  int64     // only changes before this one; 0: all
 }
 
 // Log lists what changed, the latest change first, and within a change as it was made.
 func (l *Ledger) Log(ctx context.Context, q Query) ([]Record, error) {
-	where, args := `(? = 0 OR e.change = ?) AND e.at >= ?`, []any{q.Change, q.Change, unixtime.Of(q.Since)}
+	where, args := `(? = 0 OR e.change = ?) AND (? = 0 OR e.change < ?) AND e.at >= ?`, []any{q.Change, q.Change, q.Before, q.Before, unixtime.Of(q.Since)}
 	if q.Project != "" {
 		where += ` AND e.project IN (SELECT id FROM project WHERE name = ?)`
 		args = append(args, q.Project)
