@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -134,6 +135,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		return control.Flush()
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) { // the limit of a request's body ends the stream, else
+		return
 	}
 	sign := time.NewTicker(streamSign)
 	defer sign.Stop()

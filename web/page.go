@@ -56,7 +56,7 @@ func (q *request) show(template, title string, data any) error {
 
 // showAs is show with another status.
 func (q *request) showAs(status int, template, title string, data any) error {
-	return q.server.templates.write(q.w, status, template, frame{
+	return q.server.templates.write(q.w, q.Request, status, template, frame{
 		Title: title, Menu: menu(q.page.path), User: q.who.Name, Session: q.who.session != nil, Version: q.server.Version, Data: data,
 	})
 }
@@ -136,7 +136,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, status
 	if who.known() {
 		f.Menu = menu("")
 	}
-	if err := s.templates.write(w, status, "error", f); err != nil {
+	if err := s.templates.write(w, r, status, "error", f); err != nil {
 		s.Log.Error("show an error", "path", r.URL.Path, "error", err)
 	}
 }

@@ -69,7 +69,7 @@ func parseTemplates() (templates, error) {
 }
 
 // write answers with a page, or with nothing if its template fails.
-func (t templates) write(w http.ResponseWriter, status int, name string, f frame) error {
+func (t templates) write(w http.ResponseWriter, r *http.Request, status int, name string, f frame) error {
 	page, ok := t[name]
 	if !ok {
 		return fmt.Errorf("there is no template %q", name)
@@ -79,8 +79,7 @@ func (t templates) write(w http.ResponseWriter, status int, name string, f frame
 		return fmt.Errorf("show the page: %w", err)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the browser may be gone
+	sendBody(w, r, status, b.Bytes())
 	return nil
 }
 
