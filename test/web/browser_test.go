@@ -47,6 +47,7 @@ func startBrowser(t *testing.T) context.Context {
 	var process *exec.Cmd
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(findChromium(t)), chromedp.DisableGPU,
+		chromedp.NoSandbox, // root has none to run it in, nor has a user where namespaces are forbidden; the page is our own
 		chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), // the browser's own requests, too
 		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {

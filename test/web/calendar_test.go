@@ -87,6 +87,24 @@ func twoEditors(t *testing.T, s *site) {
 	two.wantCells(contested, "", "", "5", "")
 }
 
+// onAPhone: a finger chooses a cell, and touches it again to edit it.
+func onAPhone(t *testing.T, s *site) {
+	w := s.open(t)
+	w.size(phone)
+	w.visit("/calendar")
+	week := w.weeks()[1]
+	for range 2 {
+		w.do("touch the cell", chromedp.Tap(chromedp.CSS(cell(touched, 1)), chromedp.NodeVisible))
+	}
+	w.until("the cell to be edited", "document.activeElement.tagName === 'INPUT'")
+	w.keys("4" + kb.Enter)
+	w.untilText("#draft", "1 cell changed, not saved yet")
+	w.fits("/calendar with a draft", phone)
+	w.do("touch the button that saves", chromedp.Tap(chromedp.CSS("#draft button[value=save]"), chromedp.NodeVisible))
+	w.untilText("#message", "is saved")
+	s.wantSlots(t, touched, week, 4)
+}
+
 // withoutScripts: where scripts are forbidden the plan is read, cells are changed by a form,
 // too many slots refused, and a change undone.
 func withoutScripts(t *testing.T, s *site) {

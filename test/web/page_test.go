@@ -24,6 +24,7 @@ func TestPage(t *testing.T) {
 		{"too much is refused", tooMuchIsRefused},
 		{"two editors", twoEditors},
 		{"keyboard alone", keyboardAlone},
+		{"on a phone", onAPhone},
 		{"without scripts", withoutScripts},
 		{"looks", looks},
 	} {

@@ -48,6 +48,7 @@ const (
 	planned    = "osprey"  // these have no slots until they are planned
 	contested  = "owl"
 	typed      = "heron"
+	touched    = "martin"
 	unscripted = "plover"
 	filler     = "regress" // has no slots
 )
@@ -63,7 +64,7 @@ func startSite(t *testing.T) *site {
 	}
 	s.pba(t, "init")
 	pools := map[string]int{"chip07": 40, "chip09": 32, "falcon": 24, waker: 20, "merlin": 12, "serdes": 8, "dft": 6}
-	for _, project := range append(sortedKeys(pools), planned, contested, typed, unscripted, filler) {
+	for _, project := range append(sortedKeys(pools), planned, contested, typed, touched, unscripted, filler) {
 		s.pba(t, "project", "add", project, "--group", group)
 	}
 	for i, project := range sortedKeys(pools) {
