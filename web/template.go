@@ -161,15 +161,17 @@ func visible(value any) any {
 // lines is printable.Text for each line of a text: HTML shows a newline as a space, or in
 // <pre> as one.
 func lines(text string) string {
-	if !strings.Contains(text, "\n") {
-		return printable.Text(text)
-	}
-	var b strings.Builder
-	for i, line := range strings.Split(text, "\n") {
-		if i > 0 {
-			b.WriteByte('\n')
+	all := strings.Split(text, "\n")
+	for i, line := range all {
+		words := strings.Split(line, narrowSpace)
+		for k, word := range words {
+			words[k] = printable.Text(word)
 		}
-		b.WriteString(printable.Text(line))
+		all[i] = strings.Join(words, narrowSpace)
 	}
-	return b.String()
+	return strings.Join(all, "\n")
 }
+
+// narrowSpace is between the groups of digits of large numbers, which a terminal may not
+// show and a browser does.
+const narrowSpace = "\u202f"
