@@ -86,7 +86,8 @@ func jobIsExplained(t *testing.T, s *site) {
 	w.visit("/jobs")
 	w.click("#id")
 	w.keys(fmt.Sprint(id) + "\r")
-	w.untilText("main", filler)
+	w.untilText("#job", filler)
+	w.untilText("#job", "no allocation in force matches it")
 }
 
 // keyboardAlone: a user without a mouse reaches each page, and sees where the focus is.
