@@ -127,7 +127,7 @@ func citations(tree fs.FS, files []string, rules []rule) (faults []string, err e
 	for _, name := range files {
 		users := name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/") && name != designPage
 		source := path.Ext(name) == ".go" || path.Ext(name) == ".lua"
-		if !users && !source || strings.HasPrefix(name, "test/rules/") {
+		if !users && !source || path.Ext(name) == ".png" || strings.HasPrefix(name, "test/rules/") {
 			continue
 		}
 		text, err := fs.ReadFile(tree, name)

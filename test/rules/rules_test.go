@@ -11,12 +11,12 @@ import (
 // TestCheck: each difference of page and tree is found, and its place named.
 func TestCheck(t *testing.T) {
 	sound := map[string]string{
-		designPage:     "## Rules\n\n### R1 First\n\ntext\n\n- Home: `a/a.go` `decide`\n- Also: `a/a.lua` `judge`: the same on Slurm\n- Tests: `a/a_test.go` `TestDecide`\n",
-		"a/a.go":       "package a\n\n// decide decides (R1).\nfunc decide() {}\n",
-		"a/a.lua":      "local function judge(x)\nend\n",
-		"a/a_test.go":  "package a\n\nfunc TestDecide(t *testing.T) {} // R1\n",
-		"docs/use.md":  "text\n",
-		"image/r2.png": "R2",
+		designPage:    "## Rules\n\n### R1 First\n\ntext\n\n- Home: `a/a.go` `decide`\n- Also: `a/a.lua` `judge`: the same on Slurm\n- Tests: `a/a_test.go` `TestDecide`\n",
+		"a/a.go":      "package a\n\n// decide decides (R1).\nfunc decide() {}\n",
+		"a/a.lua":     "local function judge(x)\nend\n",
+		"a/a_test.go": "package a\n\nfunc TestDecide(t *testing.T) {} // R1\n",
+		"docs/use.md": "text\n",
+		"docs/r2.png": "R2",
 	}
 	for name, c := range map[string]struct {
 		file, old, new string
