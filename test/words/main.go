@@ -101,7 +101,7 @@ func isScript(name string) bool {
 // isPage reports whether a file is a page for users, a man page, or the config file
 // that `pba init` writes.
 func isPage(name string) bool {
-	return name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/")
+	return name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/") && path.Ext(name) != ".png"
 }
 
 func (f *family) find(lines []location) (found []location) {

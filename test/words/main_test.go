@@ -19,6 +19,7 @@ func TestCheck(t *testing.T) {
 		"above it":           {fstest.MapFS{"a.go": {Data: []byte("package a\n\n// It is told.\n")}}, false, "a.go:3: // It is told."},
 		"code is no comment": {fstest.MapFS{"a.go": {Data: []byte(plain + "package told\n\nvar nobody = `whom`\n")}}, true, "words: 0.0 of"},
 		"a page":             {fstest.MapFS{"docs/use.md": {Data: []byte("Fine.\nNobody waits.\n")}}, false, "docs/use.md:2: Nobody waits."},
+		"a picture":          {fstest.MapFS{"a.go": {Data: []byte(plain + "package a\n")}, "docs/use.png": {Data: []byte("Nobody\n")}}, true, "words: 0.0 of"},
 		"a script":           {fstest.MapFS{"cmd/a/testdata/script/a.txt": {Data: []byte("exec told\n# It is told.\n")}}, false, "a.txt:2: # It is told."},
 		"a script of miniqd": {fstest.MapFS{"cmd/miniqd/testdata/a.txt": {Data: []byte("# It is told.\n")}}, false, "a.txt:1: # It is told."},
 		"a migration":        {fstest.MapFS{"a.sql": {Data: []byte("CREATE TABLE told (\na INT -- whom it serves\n)\n")}}, false, "a.sql:2: -- whom it serves"},
