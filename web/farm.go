@@ -118,9 +118,12 @@ func barOf(s *desk.SlotsNow) bar {
 	b := bar{SlotsNow: s}
 	at := 0.0
 	for _, p := range []part{
-		{Class: "within", Name: "within guarantees", Slots: s.Within}, {Class: "beyond", Name: "other jobs", Slots: s.Beyond},
-		{Class: "kept", Name: "kept free", Slots: s.Kept}, {Class: "suspended", Name: "suspended", Slots: s.Suspended},
-		{Class: "free", Name: "free", Slots: s.Free()}, {Class: "down", Name: "down or closed", Slots: s.Down},
+		{Class: "within", Name: "within guarantees", Slots: s.Within},
+		{Class: "beyond", Name: "other jobs", Slots: s.Beyond},
+		{Class: "kept", Name: "kept free", Slots: s.Kept},
+		{Class: "suspended", Name: "suspended", Slots: s.Suspended},
+		{Class: "free", Name: "free", Slots: s.Free()},
+		{Class: "down", Name: "down or closed", Slots: s.Down},
 	} {
 		if p.Slots > 0 && s.Slots > 0 {
 			p.X, p.W = hundredths(at), hundredths(100*float64(p.Slots)/float64(s.Slots))

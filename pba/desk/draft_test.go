@@ -70,8 +70,14 @@ func TestCellEditKeepsTerms(t *testing.T) {
 		}
 	}
 	for _, bad := range []CellEdit{
-		{Week: "next", Slots: "1"}, {Week: "2026-W54", Slots: "1"}, {Week: "2026-W49", Slots: "1.5"}, {Week: "2026-W49", Slots: "1,440"}, {Week: "2026-W49", Slots: "-3"},
-		{Week: "2026-W50", Slots: "3", SLA: "throughput"}, {Week: "2026-W50", Slots: "3", Jobs: "5"}, {Week: "2026-W50", Slots: "3", SLA: "best"},
+		{Week: "next", Slots: "1"},
+		{Week: "2026-W54", Slots: "1"},
+		{Week: "2026-W49", Slots: "1.5"},
+		{Week: "2026-W49", Slots: "1,440"},
+		{Week: "2026-W49", Slots: "-3"},
+		{Week: "2026-W50", Slots: "3", SLA: "throughput"},
+		{Week: "2026-W50", Slots: "3", Jobs: "5"},
+		{Week: "2026-W50", Slots: "3", SLA: "best"},
 	} {
 		bad.Pool = a
 		if _, got, err := bad.read(weeks, has); err == nil {

@@ -26,11 +26,11 @@ func looks(t *testing.T, s *site) {
 	seen := map[string]bool{}
 	for todo := []string{"/farm", "/nothing"}; len(todo) > 0; todo = todo[1:] {
 		path := todo[0]
-		if kind := kindOf(t, path); seen[kind] || len(seen) == mostPages {
+		kind := kindOf(t, path)
+		if seen[kind] || len(seen) == mostPages {
 			continue
-		} else {
-			seen[kind] = true
 		}
+		seen[kind] = true
 		w.size(phone)
 		w.visit(path)
 		w.fits(path, phone)
