@@ -144,7 +144,9 @@ func signIn(t *testing.T, dir string) {
 	t.Helper()
 	t.Setenv("ALLOTMENT_HOME", dir)
 	t.Setenv("SUDO_UID", "")
-	os.Unsetenv("SUDO_UID")
+	if err := os.Unsetenv("SUDO_UID"); err != nil {
+		t.Fatal(err)
+	}
 	d, err := desk.New(desk.ThisSystem())
 	if err != nil {
 		t.Fatal(err)

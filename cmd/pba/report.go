@@ -292,10 +292,3 @@ func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.W
 	}
 	return nil
 }
-
-func orDash[T any](x *T, show func(T) string) string {
-	if x == nil {
-		return "-"
-	}
-	return show(*x)
-}

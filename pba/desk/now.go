@@ -321,14 +321,14 @@ type once[T any] struct {
 	made T
 }
 
-// get returns the value, or makes it: meanwhile others wait for the same.
-func (o *once[T]) get(v *view, now time.Time, make func() (T, error)) (T, error) {
+// get returns the value, or reads it: meanwhile others wait for the same.
+func (o *once[T]) get(v *view, now time.Time, read func() (T, error)) (T, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.of == v && now.Sub(o.at) < sharedTime && !now.Before(o.at) {
 		return o.made, nil
 	}
-	made, err := make()
+	made, err := read()
 	if err == nil {
 		o.of, o.at, o.made = v, now, made
 	}
@@ -343,7 +343,7 @@ type onceEach[T any] struct {
 
 const maxShared = 256
 
-func (o *onceEach[T]) get(key string, now time.Time, make func() (T, error)) (T, error) {
+func (o *onceEach[T]) get(key string, now time.Time, read func() (T, error)) (T, error) {
 	o.mu.Lock()
 	one := o.made[key]
 	if one == nil {
@@ -354,5 +354,5 @@ func (o *onceEach[T]) get(key string, now time.Time, make func() (T, error)) (T,
 		o.made[key] = one
 	}
 	o.mu.Unlock()
-	return one.get(nil, now, make)
+	return one.get(nil, now, read)
 }

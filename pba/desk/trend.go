@@ -22,14 +22,14 @@ const trendTime = 7 * 24 * time.Hour
 // Trend returns the last week by hour, of a project or, for "", of the farm. A server
 // makes it once a minute for all visitors.
 func (d *Desk) Trend(ctx context.Context, project string) (*Trend, error) {
-	make := func() (*Trend, error) { return d.trend(ctx, project) }
+	read := func() (*Trend, error) { return d.trend(ctx, project) }
 	if d.shared == nil {
-		return make()
+		return read()
 	}
 	if err := d.requireProject(ctx, project, false); err != nil {
 		return nil, err
 	}
-	return d.shared.trends.get(project, d.Now(), make)
+	return d.shared.trends.get(project, d.Now(), read)
 }
 
 func (d *Desk) trend(ctx context.Context, project string) (*Trend, error) {
