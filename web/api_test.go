@@ -137,7 +137,7 @@ func TestAPIRolesAreThoseOfPba(t *testing.T) {
 		{anna, "GET", "/plan?by=moon", "", 422, "by"},
 		{anna, "GET", "/log?limit=100000", "", 422, "limit"},
 		{anna, "GET", "/jobs/x", "", 400, "x"},
-		{anna, "GET", "/jobs/99", "", 404, "neither the queue nor the ledger knows it"},
+		{anna, "GET", "/jobs/99", "", 404, "neither the last cycle nor the ledger knows it"},
 		{anna, "GET", "/reports/usage?week=last&since=7d", "", 400, "exclude"},
 		{anna, "GET", "/nothing", "", 404, "there is no such address"},
 		{anna, "POST", "/requests/7/grant", "", 404, "alloc requests"},

@@ -61,7 +61,7 @@ func TestJobsTextsAreHarmless(t *testing.T) {
 	s := newSite(t)
 	s.want(s.get(carl, "/jobs/3"), http.StatusOK, `&lt;script&gt;alert(1)&lt;/script&gt;\x1b[31m\u202e`)
 	s.want(s.get(dora, "/jobs"), http.StatusOK, `<td class="name">&lt;script&gt;alert(1)&lt;/script&gt;\x1b[31m\u202e</td>`)
-	s.want(s.get(carl, "/jobs/99"), http.StatusNotFound, "neither the queue nor the ledger knows it")
+	s.want(s.get(carl, "/jobs/99"), http.StatusNotFound, "neither the last cycle nor the ledger knows it")
 	s.want(s.get(carl, "/calendar"), http.StatusOK, "2026-W48")
 	s.want(s.get(carl, "/nothing"), http.StatusNotFound, "there is no such page")
 	s.want(s.get("", "/farm"), http.StatusUnauthorized, "pba login")

@@ -157,6 +157,9 @@ func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation
 		}
 	case ended != nil:
 		e.Job = ended.Job
+	case d.view != nil:
+		return e, fmt.Errorf("explain job %v: %w: one that was submitted just now is known after the next cycle", id,
+			marked{errors.New("neither the last cycle nor the ledger knows it"), errUnknownJob})
 	default:
 		return e, fmt.Errorf("explain job %v: %w: see `ajobs`", id, errUnknownJob)
 	}
