@@ -157,8 +157,8 @@ bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs, and where a sear
 	$(GO) run ./bench/plan
 
 .PHONY: bench-web
-bench-web: ## each page of 500 hosts, 10,000 jobs and 200 projects (budget: 1 s, 300 KB compressed, no call of the queue)
-	ALLOTMENT_BENCH=1 $(GO) test ./web -count=1 -run '^TestLargeFarm$$' -v
+bench-web: ## each page of 500 hosts, 10,000 jobs and 200 projects (budget: 1 s, 300 KB compressed, no call of the queue), and 50 watchers (200 MiB)
+	ALLOTMENT_BENCH=1 $(GO) test ./web -count=1 -run '^TestLargeFarm' -v
 
 .PHONY: bench-simulate
 bench-simulate: ## pba simulate of 188,041 one-slot jobs on 500 slots under three policies (budget: 120 s of one core, 500 MiB)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/allotment-hpc/allotment/pba/desk"
@@ -17,6 +18,7 @@ import (
 type events struct {
 	mu       sync.Mutex
 	watchers map[*watcher]bool
+	seen     atomic.Int64 // how often the state was read
 }
 
 // watcher is a stream of events to one page.
@@ -109,6 +111,7 @@ func (e *events) watch(ctx context.Context, read func(context.Context) (desk.Sta
 			}
 		}
 		last = state
+		e.seen.Add(1)
 	}
 }
 
