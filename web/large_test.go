@@ -156,7 +156,7 @@ func watchPage(ctx context.Context, address string, ready, updated chan<- error)
 		if err != nil {
 			return err
 		}
-		defer a.Body.Close() //nolint:errcheck // it is read to its end
+		defer a.Body.Close()
 		_, err = io.Copy(io.Discard, a.Body)
 		if a.StatusCode != http.StatusOK {
 			err = fmt.Errorf("the page: %s", a.Status)
@@ -171,7 +171,7 @@ func watchPage(ctx context.Context, address string, ready, updated chan<- error)
 		ready <- err
 		return
 	}
-	defer a.Body.Close() //nolint:errcheck // the test ends it
+	defer a.Body.Close()
 	lines := bufio.NewScanner(a.Body)
 	for lines.Scan() {
 		switch lines.Text() {
