@@ -38,7 +38,7 @@ func TestRenamedAtAnyTime(t *testing.T) {
 		}
 		l.submit("alice", name, backends.Spec{}, simulate.Work{Takes: 8 * time.Minute})
 		l.run(2 * time.Minute)
-		l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: time.Minute}) // by a script that nobody changed
+		l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: time.Minute}) // a script still has the former name
 		l.run(20 * time.Minute)
 		l.finish()
 		if j := l.job(waiting); j.Started.Sub(j.Submitted) > 100*time.Second {

@@ -64,8 +64,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey, p)
 }
 
-// identify returns who sent a request: whom the site's proxy names, if it sent the request,
-// else whom the kernel names on the socket, else whose session the cookie is of.
+// identify returns the user who sent a request. The site's proxy names the user of a request that it
+// sends, the kernel that of one on the socket, and the cookie's session that of any other.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, error) {
 	p, _ := r.Context().Value(peerKey).(peerOf)
 	switch {

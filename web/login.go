@@ -37,7 +37,7 @@ func (s *Server) setCookie(w http.ResponseWriter, k secret) {
 	http.SetCookie(w, c)
 }
 
-// makeLink answers pba login: a link for the user whom the kernel names.
+// makeLink answers pba login: it makes a link for the user that the kernel names.
 func (s *Server) makeLink(w http.ResponseWriter, r *http.Request) {
 	who := callerOf(r)
 	if who.by != bySocket {

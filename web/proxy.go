@@ -81,10 +81,10 @@ func (p *Proxy) sent(r *http.Request, from peerOf) bool {
 	return subtle.ConstantTimeCompare(sum[:], p.secret[:]) == 1
 }
 
-// errVouched says whom a proxy can't sign in.
+// errVouched is returned for users that a proxy can't sign in.
 var errVouched = &statusError{http.StatusForbidden, "a proxy can't sign in root or the ledger's owner: they use pba login"}
 
-// fromProxy returns the user whom the proxy names.
+// fromProxy returns the user that the proxy names.
 func (s *Server) fromProxy(r *http.Request) (caller, error) {
 	names := r.Header.Values(s.Proxy.header)
 	if len(names) != 1 || names[0] == "" {

@@ -186,7 +186,7 @@ func (s *site) want(w *httptest.ResponseRecorder, status int, texts ...string) {
 
 // queue is a queue in memory. It counts what it is asked.
 type queue struct {
-	backends.Backend // what is not used here panics
+	backends.Backend // a method that this queue lacks panics
 	farm             backends.Snapshot
 	asked            int
 	later            time.Duration // its clock, after the first cycle's time

@@ -254,16 +254,10 @@ func (d *Desk) addConflicts(ctx context.Context, x *Draft) error {
 // conflicting returns the differences in cells that were edited after they were seen, with
 // the first such edit; not those that were changed back.
 func conflicting(all []Difference, edits []ledger.Record, since map[cell]int64) (found []clash) {
-	first := map[cell]ledger.Record{}
-	for _, e := range edits {
-		at := cell{e.Pool, e.Week}
-		if seen, asked := since[at]; !asked || e.Row <= seen {
-			continue
-		}
-		if _, known := first[at]; !known {
-			first[at] = e
-		}
-	}
+	first := firstEdits(edits, func(e *ledger.Record) bool {
+		seen, asked := since[cell{e.Pool, e.Week}]
+		return asked && e.Row > seen
+	})
 	for _, x := range all {
 		if e, edited := first[cell{x.Pool, x.Week}]; edited && e.Was != x.Was {
 			found = append(found, clash{x, e})

@@ -47,7 +47,7 @@ func TestConflicting(t *testing.T) {
 	}
 }
 
-// TestCellEditKeepsTerms: what is not typed stays as it is.
+// An edit of a cell keeps the terms that the user did not type.
 func TestCellEditKeepsTerms(t *testing.T) {
 	a := Pool{Project: "A"}
 	has := map[cell]Terms{{a, w(49)}: {Slots: 4, SLA: plan.Throughput, Jobs: 600}}

@@ -65,13 +65,7 @@ type clash struct {
 // cell that has still what was exported keeps what they planned (kept); one that has not
 // is a clash. The caller's own edits, by who, don't count.
 func merge(all []Difference, edits []ledger.Record, who string) (changes []Difference, clashes []clash, kept []Difference) {
-	first := map[cell]ledger.Record{}
-	for _, e := range edits {
-		at := cell{e.Pool, e.Week}
-		if _, known := first[at]; !known && person(e.Who) != person(who) {
-			first[at] = e
-		}
-	}
+	first := firstEdits(edits, func(e *ledger.Record) bool { return person(e.Who) != person(who) })
 	for _, d := range all {
 		e, edited := first[cell{d.Pool, d.Week}]
 		switch {
@@ -85,6 +79,19 @@ func merge(all []Difference, edits []ledger.Record, who string) (changes []Diffe
 		}
 	}
 	return changes, clashes, kept
+}
+
+// firstEdits returns the first edit of each cell that counts.
+func firstEdits(edits []ledger.Record, counts func(*ledger.Record) bool) map[cell]ledger.Record {
+	first := map[cell]ledger.Record{}
+	for i := range edits {
+		e := &edits[i]
+		at := cell{e.Pool, e.Week}
+		if _, known := first[at]; !known && counts(e) {
+			first[at] = *e
+		}
+	}
+	return first
 }
 
 // person is an editor, by whatever way.

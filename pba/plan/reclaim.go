@@ -72,7 +72,7 @@ func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	case s.moves(b):
 		return stageReserve // after its move
 	}
-	s.acts.drop(stageRank, Rank, b.ID) // it has a higher one by then
+	s.acts.drop(stageRank, Rank, b.ID) // stageFirst sets a higher priority
 	return stageFirst
 }
 
