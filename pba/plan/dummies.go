@@ -161,7 +161,7 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 		before := func(u *dummy.Unit) bool { return u.Normal || beforeInQueue(j, heavy[u.Job]) < 0 }
 		for _, p := range at {
 			h := free.byName[p.Host]
-			if h == nil {
+			if h == nil || p.Slots == 0 { // kept for what it needs beside slots
 				continue
 			}
 			slots := h.slotsFor(j, p)

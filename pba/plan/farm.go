@@ -40,6 +40,7 @@ type job struct {
 	preempt   backends.Mode        // as its tag says
 	Ending    bool                 // the Job's
 	nominated []backends.Placement // serveDue: slots that it is expected to start in; none of them are free any more
+	kept      []*portion           // serveDue: of a job that is tried, what is nominated; see holdFree
 	aside     []backends.Placement // serveDue: slots set aside on hosts that it reserves; see setAside
 	mem       JobMemory            // as remembered; each phase writes what it decides
 	pools     []*pool              // those that it matches and fits, most specific first

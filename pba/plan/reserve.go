@@ -34,7 +34,7 @@ func (s *serving) outbid(b *job, hosts []string) (some bool) {
 		}
 		some = true
 		s.releaseAside(w)
-		s.withdraw(w, w.nominated)
+		s.withdrawFrom(w)
 		s.waiting.stale = true
 		if w.nominated != nil && w.turn && !slices.Contains(s.outbids, w) {
 			s.outbids = append(s.outbids, w)

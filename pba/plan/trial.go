@@ -250,9 +250,9 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 	return false
 }
 
-// holdFree nominates for a beneficiary that is tried what is free by now of its slots. Its
-// victims run on: neither its share of their slots nor what they have beyond its need is
-// free for other jobs.
+// holdFree keeps for a beneficiary that is tried what its victims will not leave it of its
+// slots, memory and resources, and is free by now. Its victims run on: neither its share of
+// theirs nor what they have beyond its need is free for other jobs.
 func (s *serving) holdFree(b *job, set *candidate) {
 	if b.Exclusive { // it takes all of its hosts
 		b.nominated = set.hosts
@@ -261,14 +261,70 @@ func (s *serving) holdFree(b *job, set *candidate) {
 	}
 	b.nominated = []backends.Placement{}
 	for _, p := range set.hosts {
-		for _, j := range set.victims {
-			p.Slots -= slotsOn(j, p.Host)
+		h := s.byName[p.Host]
+		keep := h.beyond(b, p, set.victims)
+		if keep == nil {
+			continue
 		}
-		if p.Slots > 0 {
-			b.nominated = append(b.nominated, p)
+		b.kept = append(b.kept, keep)
+		b.nominated = append(b.nominated, backends.Placement{Host: p.Host, Slots: keep.slots})
+		keep.take(h, -1)
+		s.recordChange(h)
+	}
+}
+
+// withdrawFrom undoes holdFree or nominate for a job whose nomination is withdrawn.
+func (s *serving) withdrawFrom(j *job) {
+	if j.kept == nil {
+		s.withdraw(j, j.nominated)
+		return
+	}
+	for _, keep := range j.kept {
+		h := s.byName[keep.host]
+		keep.take(h, 1)
+		s.recordFreed(h)
+	}
+	j.kept = nil
+}
+
+// portion is what a job keeps from others on a host.
+type portion struct {
+	host   string
+	slots  int
+	memory int64 // bytes
+	has    []int // of each resource of the host's Has, in that order
+}
+
+// beyond returns what a job needs on a host beyond what some jobs leave there when they are
+// preempted; nil if that is nothing.
+func (h *host) beyond(b *job, p backends.Placement, victims []*job) *portion {
+	after := *h
+	after.freeHas = slices.Clone(h.freeHas)
+	for _, j := range victims {
+		if n := slotsOn(j, p.Host); n > 0 {
+			after.leave(j, backends.Placement{Host: p.Host, Slots: n}, j.Ending || j.preempt != backends.PreemptSuspend)
 		}
 	}
-	s.nominate(b, b.nominated)
+	after.assign(b, p, h.slotsFor(b, p))
+	keep := &portion{host: p.Host, slots: max(h.free-after.free, 0), memory: max(h.freeMem-after.freeMem, 0)}
+	some := keep.slots > 0 || keep.memory > 0
+	for i, n := range h.freeHas {
+		keep.has = append(keep.has, max(n-after.freeHas[i], 0))
+		some = some || keep.has[i] > 0
+	}
+	if !some {
+		return nil
+	}
+	return keep
+}
+
+// take adds a portion, times sign, to what is free on its host.
+func (keep *portion) take(h *host, sign int) {
+	h.free += sign * keep.slots
+	h.freeMem += int64(sign) * keep.memory
+	for i, n := range keep.has {
+		h.freeHas[i] += sign * n
+	}
 }
 
 // chooseAgain returns the best set on the hosts of a beneficiary's trial; nil if it has no

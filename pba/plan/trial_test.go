@@ -308,6 +308,29 @@ func TestWhatATrialWouldLeaveIsNotFree(t *testing.T) { // R32
 	}
 }
 
+// Memory and resources that a tried job needs beside its victims' slots are not free for
+// another job: its victims would be preempted for nothing.
+func TestTrialKeepsWhatItsVictimsDoNotLeave(t *testing.T) { // R32
+	gpu := func(j *backends.Job) { j.Needs = []backends.Amount{{Name: "gpu", Count: 1}} }
+	for name, needs := range map[string]func(*backends.Job){"gpu": gpu, "memory": memory(4)} {
+		s := newScene(t, 1, 2).pool("chipA", 2)
+		s.state.Farm.Hosts[0].Memory = 7 << 30
+		s.state.Farm.Hosts[0].Has = []backends.Amount{{Name: "gpu", Count: 1}}
+		s.state.Abilities.Considers = true
+		s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+		s.job("bob", "", "n1", time.Hour)
+		s.job("bob", "", "n1", time.Hour)
+		first, second := s.job("ann", "chipA", "", 0, needs), s.job("ann", "chipA", "", 0, needs)
+		for range 3 {
+			s.apply(s.cycle())
+		}
+		s.at(second).Considered = s.now.Add(-time.Second)
+		if p := s.cycle(); len(s.at(first).Pinned) == 0 || preempted(p) != "" || verbs(p, second) != "" {
+			t.Errorf("%s: %v is pinned to %v; for the other one %q, preempted %q", name, first, s.at(first).Pinned, verbs(p, second), preempted(p))
+		}
+	}
+}
+
 // Nor is what they have on other hosts.
 func TestWhatATrialWouldLeaveOnOtherHostsIsNotFree(t *testing.T) { // R32
 	s := newScene(t, 2, 3).pool("chipA", 6)
