@@ -23,11 +23,7 @@ type pins map[string]map[backends.ID]bool
 func (p *snapshot) pins() pins {
 	all := pins{}
 	for _, j := range p.jobs {
-		hosts := j.Pinned
-		if len(hosts) == 0 {
-			hosts = j.Asked
-		}
-		for _, h := range hosts {
+		for _, h := range j.required() {
 			if j.State != backends.Pending {
 				continue
 			}
@@ -40,11 +36,20 @@ func (p *snapshot) pins() pins {
 	return all
 }
 
-// contended reports whether another pending job must have one of a pinned job's hosts.
-// slurmctld keeps these for the job that is ahead, and says of the other one that they are
-// reserved or not available, though it would start it where there is room for both (22.05).
+// required returns the hosts that a job must have: those of its pin, else of its owner's list.
+func (j *listedJob) required() []string {
+	if len(j.Pinned) > 0 {
+		return j.Pinned
+	}
+	return j.Asked
+}
+
+// contended reports whether another pending job must have one of the hosts that this one
+// must have. slurmctld keeps these for the job that is ahead, and says of the other one that
+// they are reserved or not available, though it would start it where there is room for both
+// (22.05).
 func (all pins) contended(j *listedJob) bool {
-	return slices.ContainsFunc(j.Pinned, func(h string) bool {
+	return slices.ContainsFunc(j.required(), func(h string) bool {
 		return len(all[h]) > 1 || len(all[h]) == 1 && !all[h][j.ID]
 	})
 }
@@ -144,11 +149,11 @@ func (at *places) place(j *listedJob) {
 		note(r.scattered)
 	}
 	j.Unserved = why
-	if notAvailable := strings.HasPrefix(j.Reason, "ReqNodeNotAvail"); notAvailable && len(j.Pinned) > 0 {
-		if j.Reason == reserved {
+	if notAvailable := strings.HasPrefix(j.Reason, "ReqNodeNotAvail"); notAvailable && len(j.required()) > 0 {
+		if j.Reason == reserved && len(j.Pinned) > 0 {
 			j.Wait = backends.WaitOther
 		}
-		if at.pinsAreUp(j) && (at.pins.contended(j) || at.pinnedElsewhere(j)) {
+		if at.areUp(j.required()) && (at.pins.contended(j) || at.pinnedElsewhere(j)) {
 			j.Wait = backends.WaitResources
 		}
 	}
@@ -282,11 +287,11 @@ func (on *choice) fitThreads(j *listedJob, note func(string)) {
 // some of the partitions have. Slurm says ReqNodeNotAvail of the others, and starts the job in
 // these nevertheless (22.05; 24.11 says that they may be reserved).
 func (at *places) pinnedElsewhere(j *listedJob) bool {
-	return strings.Contains(j.Queue, ",") && !slices.ContainsFunc(j.Pinned, func(name string) bool { return !j.Suits.Contains(name) })
+	return len(j.Pinned) > 0 && strings.Contains(j.Queue, ",") && !slices.ContainsFunc(j.Pinned, func(name string) bool { return !j.Suits.Contains(name) })
 }
 
-func (at *places) pinsAreUp(j *listedJob) bool {
-	return !slices.ContainsFunc(j.Pinned, func(name string) bool {
+func (at *places) areUp(hosts []string) bool {
+	return !slices.ContainsFunc(hosts, func(name string) bool {
 		i := slices.IndexFunc(at.hosts, func(h backends.Host) bool { return h.Name == name })
 		return i < 0 || at.hosts[i].State != backends.HostUp
 	})

@@ -334,6 +334,28 @@ func TestHostsOfAnotherPinnedJob(t *testing.T) {
 	}
 }
 
+// So it is with a job whose owner asked for the host (22.05).
+func TestHostThatAnotherJobMustHave(t *testing.T) {
+	const reason = "ReqNodeNotAvail, UnavailableNodes:node3"
+	for _, c := range []struct {
+		other string
+		state backends.HostState
+		want  backends.Wait
+	}{{"node3", backends.HostUp, backends.WaitResources}, {"node3", backends.HostDown, backends.WaitOther}, {"node1", backends.HostUp, backends.WaitOther}} {
+		p, _ := kinds(t)
+		for i := range p.hosts {
+			p.hosts[i].State = c.state
+		}
+		j, ahead := named(p, "plain"), named(p, "small")
+		j.Asked, j.Reason, j.Wait = []string{"node3"}, reason, waitReasons[reason]
+		ahead.Asked = []string{c.other}
+		placeJobs(p, nil, nil, p.pins())
+		if j.Wait != c.want {
+			t.Errorf("beside a job that must have %s (%s): %v, want %v", c.other, c.state, j.Wait, c.want)
+		}
+	}
+}
+
 func TestPartsAreFound(t *testing.T) {
 	const line = "JobId=16 HetJobId=15 HetJobOffset=1 JobName=j.sh HetJobIdSet=15-16\n"
 	if id, err := parsePart(line, 15, 1); err != nil || id != (backends.ID{Job: 16}) {
