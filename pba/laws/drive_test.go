@@ -301,6 +301,9 @@ func (d *drive) cycle(c int) {
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
+		if d.strayed {
+			enough++ // its room in the pool is the next job's, which may start elsewhere, too
+		}
 		if d.preempted && !putOff && !partly && !d.Heavy && !d.strayed && !d.atOnce(next) { // a heavy job starts by two plans: other jobs start and end in between
 			d.breach(lawStable, "plan %d at the same instant preempts again: %+v", n+1, next.Actions)
 		}
