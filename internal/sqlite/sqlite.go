@@ -7,9 +7,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,11 +95,10 @@ func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, err
 // openAs opens a file that is there, in one of SQLite's modes, and changes nothing.
 // Its owner must be root, the caller or a user that may allows.
 func openAs(path, mode string, allowed func(owner uint32) bool) (*sql.DB, error) {
-	f, err := trusted.OpenBy(path, allowed)
-	if err != nil {
+	if err := trusted.FileBy(path, allowed); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	if err := errors.Join(checkHeader(f), f.Close()); err != nil {
+	if err := checkSize(path); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
@@ -113,21 +112,17 @@ func openAs(path, mode string, allowed func(owner uint32) bool) (*sql.DB, error)
 	return db, nil
 }
 
-// checkHeader refuses a file that does not begin as SQLite's do. SQLite itself takes
-// an empty one for a new database, or reads the old one's WAL file in its place.
-func checkHeader(f io.Reader) error {
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	n, err := io.ReadFull(f, head)
-	switch {
-	case n == 0 && errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it is empty", ErrForeign)
-	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("read its header: %w", err)
-	case string(head[:n]) != magic:
-		return fmt.Errorf("%w: it has no SQLite header", ErrForeign)
+// checkSize refuses an empty file. SQLite takes it for a new database, or reads the old
+// one's WAL file in its place; whatever else is no database it refuses itself. The file is
+// not opened: closing it would drop the locks that this process has on it for other
+// connections (fcntl), and a process that closes the database could then remove the WAL file
+// under them.
+func checkSize(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() == 0 {
+		err = fmt.Errorf("%w: it is empty", ErrForeign)
 	}
-	return nil
+	return err
 }
 
 // knownVersion is the schema number of a file that must have these tables.

@@ -3,12 +3,15 @@ package sqlite_test
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 	"github.com/allotment-hpc/allotment/internal/trusted"
@@ -168,5 +171,31 @@ func TestMemoryDatabasesAreSeparate(t *testing.T) {
 		if _, err := db.Exec("CREATE TABLE t (x)", nil); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A second connection of the same process must not drop the first one's locks: fcntl's are
+// gone when any descriptor of the file is closed.
+func TestLocksOutliveAnotherConnection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	open(t, path, files(one))
+	other, err := sqlite.OpenToRead(path, files(one), func(uint32) bool { return false }, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if lock.Type == unix.F_UNLCK {
+		t.Error("no lock is left: another process could take itself for the last one and remove the WAL file")
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -67,11 +67,16 @@ func Read(path string) ([]byte, error) {
 
 // File is Open's check alone, for files that a library will open.
 func File(path string) error {
+	return FileBy(path, func(uint32) bool { return false })
+}
+
+// FileBy is OpenBy's check alone.
+func FileBy(path string, allowed func(owner uint32) bool) error {
 	var info unix.Stat_t
 	if err := unix.Stat(path, &info); err != nil {
 		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return check(path, &info, os.Geteuid(), func(uint32) bool { return false })
+	return check(path, &info, os.Geteuid(), allowed)
 }
 
 func check(path string, info *unix.Stat_t, euid int, allowed func(owner uint32) bool) error {
