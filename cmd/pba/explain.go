@@ -80,6 +80,9 @@ func printStory(out io.Writer, t *desk.Story) {
 	if t.Waited > 0 || t.Class == "pba" && t.State == backends.Pending {
 		line("Clock: it has waited %v within its pool; slots are preempted for it after %v.", seconds(t.Waited), seconds(t.Threshold))
 	}
+	if t.Outlook != nil {
+		line("%s", t.Outlook)
+	}
 	printVictims(line, t)
 	printActs(line, t)
 }

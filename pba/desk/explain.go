@@ -48,6 +48,7 @@ type Story struct {
 	Skipped    []string             `json:"skipped"`
 	Considered []Considered         `json:"considered"`
 	Expected   Expected             `json:"expected,omitzero"`
+	Outlook    *Outlook             `json:"outlook,omitempty"` // of a job that waits for slots beyond any guarantee
 	Acts       []ledger.Act         `json:"acts"`
 }
 
@@ -78,11 +79,12 @@ type Considered struct {
 // Explain asks the planner of a job that the queue shows, and the ledger and the
 // queue of one that has ended.
 func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
-	e, err := d.explainNow(ctx, id)
+	e, outlook, err := d.explainNow(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	t := newStory(id, &e)
+	t.Outlook = outlook
 	if seen, err := d.Seen(); err == nil {
 		t.Expected = expected(&e, seen)
 	}
@@ -115,21 +117,31 @@ func (d *Desk) Part(ctx context.Context, job int64, part int) (backends.ID, erro
 	return id, nil
 }
 
-// explainNow returns the planner's explanation, or the ledger's where the queue shows
-// no such job, or can't be reached.
-func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+// explainNow returns the planner's explanation and outlook, or the ledger's explanation where
+// the queue shows no such job, or can't be reached.
+func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, *Outlook, error) {
 	r, err := d.observe(ctx)
 	if err != nil {
 		if e, known := d.remembered(ctx, id); known == nil {
-			return e, nil
+			return e, nil, nil
 		}
-		return plan.Explanation{}, err
+		return plan.Explanation{}, nil, err
 	}
-	if e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id); ok {
-		e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
-		return e, nil
+	e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id)
+	if !ok {
+		e, err = d.remembered(ctx, id)
+		return e, nil, err
 	}
-	return d.remembered(ctx, id)
+	e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
+	if e.Class == "pba" {
+		return e, nil, nil // the promise says more
+	}
+	var failed error
+	x, waits := plan.Foresee(r.State, r.Rules.Policy, r.State.Farm.At, id, d.runs(ctx, &failed))
+	if !waits || failed != nil {
+		return e, nil, failed
+	}
+	return e, newOutlook(x), nil
 }
 
 var errUnknownJob = errors.New("neither the queue nor the ledger knows it")

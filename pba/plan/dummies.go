@@ -180,16 +180,7 @@ func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage ==
 // useFree takes slots for a job, and what it needs with them, out of what is free, and
 // reports whether there is enough.
 func (f *farm) useFree(free *occupancy, j *job) bool {
-	var hosts []*host
-	for _, h := range f.suitable(j) {
-		hosts = append(hosts, free.byName[h.Name])
-	}
-	at := j.lay(hosts, func(h *host) int { return h.fits(j) })
-	if at == nil {
-		return false
-	}
-	free.nominate(j, at)
-	return true
+	return f.placeIn(free, j) != nil
 }
 
 // freeNow returns the hosts with what no job has of them. Dummies that gather have their
