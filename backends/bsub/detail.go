@@ -14,13 +14,11 @@ import (
 type Detail struct {
 	FromHost string
 	Zone     *time.Location
+	Width    int // of a line, which goes on in the next one; 0: lines are not broken
 }
 
-// detailWidth is where bjobs -l breaks its lines, detailIndent how it goes on.
-const (
-	detailWidth  = 80
-	detailIndent = 21
-)
+// detailIndent is where bjobs -l goes on in the next line.
+const detailIndent = 21
 
 // Separator stands between two jobs.
 const Separator = "------------------------------------------------------------------------------\n"
@@ -31,10 +29,10 @@ func (d Detail) Write(w io.Writer, j *backends.Job, record *backends.Record) err
 	if record == nil {
 		record = &backends.Record{}
 	}
-	b.WriteString(folded(d.head(j, record)) + "\n")
+	b.WriteString(d.folded(d.head(j, record)) + "\n")
 	b.WriteString(d.at(j.Submitted, "Submitted from host <"+Visible(d.FromHost)+">"+d.submission(j, &record.Spec)))
 	if text := d.now(j); text != "" {
-		b.WriteString(folded("  "+text) + "\n")
+		b.WriteString(d.folded("  "+text) + "\n")
 	}
 	d.runs(&b, record.Runs)
 	d.history(&b, record.History)
@@ -52,14 +50,7 @@ func (d Detail) head(j *backends.Job, record *backends.Record) string {
 	field("Status", Stat(j))
 	field("Queue", j.Queue)
 	field("Job Priority", fmt.Sprintf("%d, %s", j.Priority.Value(), j.Priority.Level()))
-	switch s := &record.Spec; {
-	case len(s.Command) == 3 && s.Command[0] == "/bin/sh" && s.Command[1] == "-c":
-		field("Command", s.Command[2])
-	case len(s.Command) > 0:
-		field("Command", strings.Join(s.Command, " "))
-	case s.Script != nil:
-		field("Command", strings.TrimRight(string(s.Script), "\n"))
-	}
+	field("Command", Command(&record.Spec))
 	tag, text, err := backends.ParseTag(record.Spec.Description)
 	if err == nil {
 		field("Preempt Mode", tag.Preempt.String())
@@ -200,18 +191,21 @@ func (d Detail) zone() *time.Location {
 }
 
 func (d Detail) at(t time.Time, text string) string {
-	return folded(t.In(d.zone()).Format(detailTime)+": "+text) + "\n"
+	return d.folded(t.In(d.zone()).Format(detailTime)+": "+text) + "\n"
 }
 
 // folded breaks a line as bjobs -l does.
-func folded(s string) string {
+func (d Detail) folded(s string) string {
+	if d.Width < 2*detailIndent {
+		return s // unbroken, or no terminal to read it in
+	}
 	var b strings.Builder
-	width := detailWidth
+	width := d.Width
 	for utf8.RuneCountInString(s) > width {
 		runes := []rune(s)
 		b.WriteString(string(runes[:width]) + "\n" + strings.Repeat(" ", detailIndent))
 		s = string(runes[width:])
-		width = detailWidth - detailIndent
+		width = d.Width - detailIndent
 	}
 	return b.String() + s
 }

@@ -13,8 +13,10 @@ import (
 
 // JobTable is how a list of jobs is laid out, as bjobs does.
 type JobTable struct {
-	Wide     bool   // -w: nothing is cut short
-	Reasons  bool   // -p: with what each job waits for
+	Wide     bool // -w: nothing is cut short
+	Reasons  bool // -p: with what each job waits for
+	Each     bool // -X: a host is named once for each slot of the job
+	NoHeader bool
 	FromHost string // where jobs are submitted
 	Zone     *time.Location
 }
@@ -23,9 +25,11 @@ type JobTable struct {
 // several hosts and the table is not wide, as LSF does.
 func (t JobTable) Write(w io.Writer, jobs []backends.Job) error {
 	var b strings.Builder
-	if t.Reasons {
+	switch {
+	case t.NoHeader:
+	case t.Reasons:
 		b.WriteString("JOBID   USER    STAT  QUEUE       FROM_HOST      JOB_NAME           SUBMIT_TIME\n")
-	} else {
+	default:
 		b.WriteString("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST   JOB_NAME   SUBMIT_TIME\n")
 	}
 	for i := range jobs {
@@ -42,7 +46,14 @@ func (t JobTable) job(b *strings.Builder, j *backends.Job) {
 		}
 		b.WriteString(s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0)+1))
 	}
-	hosts := execHosts(j, t.Wide)
+	hosts := []string{"   -    "}
+	switch {
+	case len(j.Hosts) == 0:
+	case t.Wide:
+		hosts = []string{strings.Join(execHosts(j, true), ":")}
+	default:
+		hosts = execHosts(j, t.Each)
+	}
 	queue, from, name := 10, 11, 10
 	if t.Reasons {
 		queue, from, name = 11, 14, 18
@@ -72,17 +83,13 @@ func (t JobTable) job(b *strings.Builder, j *backends.Job) {
 	}
 }
 
-// execHosts is the EXEC_HOST column: one entry with every slot's host where the
-// table is wide, else one for each host.
-func execHosts(j *backends.Job, wide bool) []string {
-	if len(j.Hosts) == 0 {
-		return []string{"   -    "}
-	}
+// execHosts are a job's hosts: each once for each slot, or once with their number.
+func execHosts(j *backends.Job, each bool) []string {
 	var all []string
 	for _, p := range j.Hosts {
 		host := Visible(p.Host)
 		switch {
-		case wide:
+		case each:
 			for range p.Slots {
 				all = append(all, host)
 			}
@@ -91,9 +98,6 @@ func execHosts(j *backends.Job, wide bool) []string {
 		default:
 			all = append(all, host)
 		}
-	}
-	if wide {
-		return []string{strings.Join(all, ":")}
 	}
 	return all
 }

@@ -197,3 +197,55 @@ func TestLinesMatchLSF(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+func TestFieldsPrintWhatTheyName(t *testing.T) {
+	j := backends.Job{
+		ID: backends.ID{Job: 12, Index: 3}, Name: "arr", User: "bob", Project: "chipA", Step: "synthesis", Queue: "night", State: backends.Running,
+		Slots: 3, Hosts: []backends.Placement{{Host: "n1", Slots: 2}, {Host: "n2", Slots: 1}}, Submitted: submitted, Started: submitted.Add(time.Minute),
+		RunLimit: 2 * time.Hour, RanFor: 30 * time.Minute, Requeues: 2,
+	}
+	record := backends.Record{
+		Spec: backends.Spec{Description: "words", After: "done(3)", Stdin: "in", Stdout: "out", Stderr: "err", Dir: "/d", MemoryLimit: 1 << 30, Script: []byte("#!/bin/sh\n")},
+		Runs: []backends.RunRecord{{User: time.Minute}, {User: time.Second, System: 2 * time.Second, MaxRSS: 3 << 10, Why: "over the limit"}},
+	}
+	ended := j
+	ended.State, ended.Ended, ended.ExitCode = backends.Exited, submitted.Add(3*time.Minute), 3
+	names := bsub.FieldNames()
+	f, err := bsub.ParseFormat(strings.Join(names, " ") + " delimiter=;")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.NeedsRecords() {
+		t.Error("the records are needed")
+	}
+	var b strings.Builder
+	table := bsub.FormatTable{Format: f, NoHeader: true, FromHost: "login", Now: submitted.Add(11 * time.Minute)}
+	if err := table.Write(&b, []bsub.Row{{Job: &j, Record: &record}, {Job: &ended, Record: &record}, {Job: &j}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "12;3;RUN;bob;night;arr[3];words;chipA:synthesis;0;normal;done(3);#!/bin/sh;-;-;-;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
+		"1:20 L;2400 second(s);60;1.0 second(s);2.0 second(s);3.0 second(s);3 K;3 K;-;-;3;3;3;3;3;1 G;120;in;out;err;/d;/d;2\n" +
+		"12;3;EXIT;bob;night;arr[3];words;chipA:synthesis;0;normal;done(3);#!/bin/sh;-;3;over the limit;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 20 22:57;" +
+		"-;120 second(s);60;1.0 second(s);2.0 second(s);3.0 second(s);3 K;3 K;-;-;3;3;3;3;3;1 G;120;in;out;err;/d;/d;2\n" +
+		"12;3;RUN;bob;night;arr[3];-;chipA:synthesis;0;normal;-;-;-;-;-;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
+		"1:20 L;2400 second(s);60;-;-;-;-;-;-;-;3;3;3;3;3;-;120;-;-;-;-;-;2\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Each line of ajobs -l is broken at the terminal's width, and goes on indented.
+func TestDetailIsAsWideAsTheTerminal(t *testing.T) {
+	j := cluster()[0]
+	j.Name = strings.Repeat("x", 300)
+	for _, width := range []int{60, 100} {
+		var b strings.Builder
+		if err := (bsub.Detail{Width: width}).Write(&b, &j, nil); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(b.String(), "\n")
+		if utf8.RuneCountInString(lines[0]) != width || utf8.RuneCountInString(lines[1]) != width || !strings.HasPrefix(lines[1], strings.Repeat(" ", 21)+"x") {
+			t.Errorf("width %d:\n%s", width, b.String())
+		}
+	}
+}

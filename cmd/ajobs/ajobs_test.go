@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -33,6 +34,12 @@ func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 		user:          func() string { return "bob" }, host: func() string { return "login1" },
 		open:   func(context.Context, bool) (backends.Backend, error) { return q, nil },
 		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
+		group: func(name string) (func(string) bool, error) {
+			if name != "chipA" {
+				return nil, fmt.Errorf("no project or group %q", name)
+			}
+			return func(user string) bool { return user == "alice" }, nil
+		},
 	}
 	code := run(words, p)
 	return answer{code, stdout.String(), stderr.String()}
@@ -58,6 +65,13 @@ func TestListOptionsSelectJobs(t *testing.T) {
 		"ajobs 6 2 -w":                "6 2",
 		"ajobs 5":                     "5 5 5",
 		"ajobs 5[2-3] 8":              "5 5 8",
+		"ajobs -G chipA":              "6",
+		"ajobs --since 3h":            "8 5",
+		"ajobs -d --since 1d":         "8 5",
+		"ajobs -a -since 1w -J arr":   "5 5 5",
+		"ajobs --sort -jobid":         "7 5 5 4 3 2 1",
+		"ajobs --sort stat,-jobid":    "7 5 2 4 5 1 3",
+		"ajobs -W -r":                 "1 5",
 	} {
 		got := bob(t, fake.NewQueue(), strings.Fields(line)...)
 		var ids []string
@@ -119,6 +133,71 @@ func TestDummyJobsAreLeftOutByDefault(t *testing.T) {
 	q = withDummies()
 	if bob(t, q, "akill", "-u", "all", "0"); !slices.Contains(q.Calls, "kill 20") {
 		t.Errorf("akill -u all 0 does %v", q.Calls)
+	}
+}
+
+// Columns of one's own, and what is wrong with them.
+func TestListLayouts(t *testing.T) {
+	for _, test := range []struct {
+		words []string
+		want  answer
+	}{
+		{[]string{"-o", "jobid:5 stat:-6 job_name:4 pend_reason", "1", "7"}, answer{0, "JOBID   STAT *AME PEND_REASON\n1        RUN run  -\n7       PEND *ent no free sl*\n", ""}},
+		{[]string{"-o", "id name delimiter='^'", "-noheader", "5"}, answer{0, "5^arr[1]\n5^arr[2]\n5^arr[3]\n", ""}},
+		{[]string{"-o", "jobid:1 run_time pend_time", "-noheader", "1"}, answer{0, "1 60 second(s)    3540\n", ""}},
+		{[]string{"-o", "cpu_used max_mem command", "-noheader", "1"}, answer{0, "1.5 second(s) 2 M             a\\x1b b\n", ""}},
+		{[]string{"-o", "jobid pend_raeson"}, answer{2, "", "ajobs: option -o: unknown field \"pend_raeson\" (did you mean pend_reason?)\n"}},
+		{[]string{"-o", "jobid:x"}, answer{2, "", "ajobs: option -o: field jobid: width \"x\": want a number from 1 to 4096, or - before it to align to the right\n"}},
+		{[]string{"-o", "jobid delimiter=ab"}, answer{2, "", "ajobs: option -o: delimiter=ab: want one printable character, such as delimiter='^'\n"}},
+		{[]string{"-o", "jobid", "-l"}, answer{2, "", "ajobs: -l and -o exclude each other\n"}},
+		{[]string{"--sort", "job"}, answer{2, "", "ajobs: option --sort: unknown field \"job\" (did you mean jobid?)\n"}},
+		{[]string{"--since", "soon"}, answer{2, "", "ajobs: option --since: \"soon\" is not a duration; write it like 12h, 2d or 1w\n"}},
+		{[]string{"-r", "--since", "2d"}, answer{2, "", "ajobs: --since says how long ended jobs are listed: add -a or -d\n"}},
+		{[]string{"-G", "chipB"}, answer{1, "", "ajobs: no project or group \"chipB\"\n"}},
+		{[]string{"-sun"}, answer{2, "", "ajobs: unknown option -sun (did you mean --sum?): see ajobs --help\n"}},
+		{[]string{"-rx"}, answer{2, "", "ajobs: unknown option -rx: see ajobs --help\n"}},
+		{[]string{"-ruall"}, answer{2, "", "ajobs: unknown option -ruall: see ajobs --help\n"}},
+		{[]string{"-sum", "-noheader"}, answer{0, "2          0          1          0          4          0\n", ""}},
+		{[]string{"-sum", "--json", "-J", "none"}, answer{0, "{\n  \"running_slots\": 0,\n  \"system_suspended_slots\": 0,\n  \"user_suspended_slots\": 0,\n  \"pending_slots\": 0\n}\n", ""}},
+		{[]string{"-A"}, answer{0, "JOBID    ARRAY_SPEC  OWNER   NJOBS  PEND  DONE   RUN  EXIT SSUSP USUSP PSUSP\n5        arr[1-3]    bob         3     1     1     1     0     0     0     0\n", ""}},
+		{[]string{"-A", "1"}, answer{0, "", "No array found\n"}},
+		{[]string{"-A", "--json", "1"}, answer{0, "[]\n", ""}},
+		{[]string{"-r", "-noheader", "-X", "-J", "run"}, answer{0, "1       bob     RUN   normal     login1      n1          run        Nov 21 11:00\n                                             n1\n", ""}},
+	} {
+		q := fake.NewQueue()
+		q.Content.Jobs[0].Hosts[0].Slots = 2
+		q.Content.Jobs[7].Reason = "no free slots;"
+		q.Extra.Record = func(_ context.Context, id backends.ID) (*backends.Record, error) {
+			return &backends.Record{
+				Spec: backends.Spec{Command: []string{"a\x1b", "b"}},
+				Runs: []backends.RunRecord{{User: time.Second, System: time.Second / 2, MaxRSS: 2 << 20}},
+			}, nil
+		}
+		if got := bob(t, q, append([]string{"ajobs"}, test.words...)...); got != test.want {
+			t.Errorf("%q:\n%+v, want\n%+v", test.words, got, test.want)
+		}
+	}
+}
+
+// In a pipe each paragraph of -l is one line, however long.
+func TestLongListIsNotFoldedInPipe(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Jobs[0].Name = strings.Repeat("long name ", 30)
+	for _, option := range []string{"-l", "-UF"} {
+		got := bob(t, q, "ajobs", option, "1")
+		if lines := strings.Split(got.stdout, "\n"); !strings.Contains(lines[0], q.Content.Jobs[0].Name) || got.code != 0 {
+			t.Errorf("%s: %+v", option, got)
+		}
+	}
+}
+
+// Of other users' jobs the records can't be read: one line says so.
+func TestUnreadableRecordsAreReportedOnce(t *testing.T) {
+	q := fake.NewQueue()
+	q.Extra.Record = func(context.Context, backends.ID) (*backends.Record, error) { return nil, backends.ErrDenied }
+	got := bob(t, q, "ajobs", "-o", "jobid cpu_used", "-noheader", "1", "2", "3")
+	if want := (answer{0, "1       -\n2       -\n3       -\n", "ajobs: the records of 3 jobs can't be read; the first, of job <1>: permission denied\n"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -12,21 +12,14 @@ import (
 
 // printDetails prints all that is known of each job: ajobs -l.
 func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
-	records := make([]*backends.Record, len(jobs))
-	read := queue.Abilities().Record
-	for i := range jobs {
-		if read == nil {
-			break
-		}
-		var err error
-		if records[i], err = read(ctx, jobs[i].ID); err != nil {
-			fmt.Fprintf(p.stderr, "ajobs: the record of job <%s> can't be read: %s\n", jobs[i].ID, shell.OneLine(err.Error()))
-		}
-	}
+	records := readRecords(ctx, p, queue, jobs)
 	if o.json {
 		return shell.PrintJSON(out, detailsJSON(jobs, records))
 	}
-	detail := bsub.Detail{FromHost: p.host(), Zone: p.now().Location()}
+	detail := bsub.Detail{FromHost: p.host(), Zone: p.now().Location(), Width: shell.Width(out)}
+	if o.unfolded {
+		detail.Width = 0
+	}
 	for i := range jobs {
 		if i > 0 {
 			if _, err := io.WriteString(out, bsub.Separator); err != nil {
@@ -38,4 +31,35 @@ func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.
 		}
 	}
 	return nil
+}
+
+// readRecords reads what the queue has kept of each job; nil where there is nothing. Records
+// that can't be read, such as those of other users' jobs, are reported in one line.
+func readRecords(ctx context.Context, p process, queue backends.Backend, jobs []backends.Job) []*backends.Record {
+	records := make([]*backends.Record, len(jobs))
+	read := queue.Abilities().Record
+	if read == nil {
+		return records
+	}
+	failed := 0
+	var first error
+	var firstID backends.ID
+	for i := range jobs {
+		record, err := read(ctx, jobs[i].ID)
+		if err != nil {
+			if failed++; failed == 1 {
+				first, firstID = err, jobs[i].ID
+			}
+			continue
+		}
+		records[i] = record
+	}
+	switch failed {
+	case 0:
+	case 1:
+		fmt.Fprintf(p.stderr, "ajobs: the record of job <%s> can't be read: %s\n", firstID, shell.OneLine(first.Error()))
+	default:
+		fmt.Fprintf(p.stderr, "ajobs: the records of %d jobs can't be read; the first, of job <%s>: %s\n", failed, firstID, shell.OneLine(first.Error()))
+	}
+	return records
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -21,7 +22,10 @@ type listOptions struct {
 // listApp makes app a command that lists what is named, or all; wide says what
 // its -w does.
 func listApp(p process, run func(context.Context, process, listOptions, io.Writer) error, wide string, app *cli.App) *cli.App {
-	app.UseShortOptionHandling = true
+	if app.Metadata == nil {
+		app.Metadata = map[string]any{}
+	}
+	app.Metadata[commands.Clusters] = true
 	app.Flags = []cli.Flag{
 		&cli.BoolFlag{Name: "w", Usage: wide, DisableDefaultText: true},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},

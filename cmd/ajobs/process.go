@@ -31,15 +31,17 @@ type process struct {
 	host          func() string
 	now           func() time.Time
 	submitContext func() (bsub.Context, error)
-	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
-	filter        func(context.Context, backends.Change, io.Writer) (backends.Change, error)
+	// group returns what tells the users of a project's group, or of a group of the system.
+	group  func(name string) (func(user string) bool, error)
+	open   func(ctx context.Context, toSubmit bool) (backends.Backend, error)
+	filter func(context.Context, backends.Change, io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
-		open: openConfigured, filter: changeThroughFilter,
+		group: groupOf, open: openConfigured, filter: changeThroughFilter,
 	}
 }
 

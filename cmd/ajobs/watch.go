@@ -31,9 +31,10 @@ const (
 
 // snapshot is one state of a watched list.
 type snapshot struct {
-	jobs []backends.Job
-	at   time.Time
-	err  error // of the last query
+	jobs  []backends.Job
+	lines []string // as they are printed
+	at    time.Time
+	err   error // of the last query
 }
 
 // watchJobs is ajobs --watch: the list, drawn anew in its place whenever the
@@ -69,13 +70,13 @@ func watchJobs(ctx context.Context, p process, o jobsOptions) error {
 	}
 	defer func() { _, _ = io.WriteString(screen, screenClose) }()
 	for current := first; ; {
-		if _, err := screen.Write(o.draw(current, p, screen)); err != nil {
+		if _, err := screen.Write(draw(current, screen)); err != nil {
 			return fmt.Errorf("write to the terminal: %w", err)
 		}
 		select {
 		case next := <-snapshots:
 			if next.err != nil {
-				next.jobs, next.at = current.jobs, current.at
+				next.jobs, next.lines, next.at = current.jobs, current.lines, current.at
 			}
 			current = next
 		case <-resized:
@@ -86,11 +87,17 @@ func watchJobs(ctx context.Context, p process, o jobsOptions) error {
 }
 
 func (o jobsOptions) readSnapshot(ctx context.Context, queue backends.Backend, p process) (snapshot, error) {
-	jobs, _, err := o.find(ctx, queue, p.now())
-	if len(o.args) == 0 {
-		sortJobs(jobs)
+	jobs, _, err := o.list(ctx, queue, p)
+	if err != nil {
+		return snapshot{err: err}, err
 	}
-	return snapshot{jobs: jobs, at: p.now(), err: err}, err
+	shown := snapshot{jobs: jobs, at: p.now()}
+	if len(jobs) > 0 {
+		var b bytes.Buffer
+		_ = o.print(ctx, p, queue, jobs, &b) // a buffer takes everything
+		shown.lines = strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	}
+	return shown, nil
 }
 
 // sendSnapshots takes a snapshot after each change.
@@ -115,13 +122,13 @@ func (o jobsOptions) sendSnapshots(ctx context.Context, queue backends.Backend, 
 }
 
 // draw returns a snapshot as it is written to a terminal of its present size.
-func (o jobsOptions) draw(shown snapshot, p process, screen *os.File) []byte {
+func draw(shown snapshot, screen *os.File) []byte {
 	const defaultHeight = 24
 	_, height, err := term.GetSize(int(screen.Fd()))
 	if err != nil || height < 1 {
 		height = defaultHeight
 	}
-	lines := append([]string{headline(shown)}, o.lines(shown, p)...)
+	lines := append([]string{headline(shown)}, shown.lines...)
 	if len(lines) > height {
 		left := len(lines) - height + 1
 		lines = append(lines[:height-1:height-1], fmt.Sprintf("… and %d more lines", left))
@@ -148,13 +155,4 @@ func headline(shown snapshot) string {
 		text += "  not up to date: " + shell.OneLine(shown.err.Error())
 	}
 	return text
-}
-
-func (o jobsOptions) lines(shown snapshot, p process) []string {
-	if len(shown.jobs) == 0 {
-		return nil
-	}
-	var b bytes.Buffer
-	_ = o.table(p).Write(&b, shown.jobs) // a buffer takes everything
-	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }

@@ -42,6 +42,27 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// ParseAgo reads how far back something looks: 12h, 2d, 1w, 1h30m. It is more than 0.
+func ParseAgo(text string) (time.Duration, error) {
+	wrong := fmt.Errorf("%q is not a duration; write it like 12h, 2d or 1w", text)
+	for unit, each := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		digits, ok := strings.CutSuffix(text, unit)
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > int(math.MaxInt64/each) {
+			return 0, wrong
+		}
+		return time.Duration(n) * each, nil
+	}
+	var d Duration
+	if err := d.UnmarshalText([]byte(text)); err != nil || d == 0 {
+		return 0, wrong
+	}
+	return time.Duration(d), nil
+}
+
 // Size is a number of bytes. Its units are binary: 1K is 1024 bytes.
 type Size int64
 

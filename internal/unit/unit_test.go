@@ -64,3 +64,16 @@ func TestShare(t *testing.T) {
 		t.Errorf("got %s, want 85%%", got)
 	}
 }
+
+func TestParseAgo(t *testing.T) {
+	for text, want := range map[string]time.Duration{"12h": 12 * time.Hour, "2d": 48 * time.Hour, "1w": 7 * 24 * time.Hour, "1h30m": 90 * time.Minute} {
+		if got, err := unit.ParseAgo(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "d", "0d", "-1d", "1.5d", "0", "2", "soon", "999999999999d"} {
+		if got, err := unit.ParseAgo(text); err == nil {
+			t.Errorf("%q: %v, want an error", text, got)
+		}
+	}
+}

@@ -35,7 +35,11 @@ func Main(app *cli.App, args []string) int {
 		if hidden, err := shell.RunHidden(func() *grammar.Command { return Grammar(app) }, args, out); hidden {
 			return err
 		}
-		err := app.RunContext(ctx, optionsFirst(app, args))
+		ordered, err := optionsFirst(app, args)
+		if err != nil {
+			return err
+		}
+		err = app.RunContext(ctx, ordered)
 		if errors.Is(err, errVersionShown) {
 			return nil
 		}

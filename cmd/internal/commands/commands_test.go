@@ -73,6 +73,8 @@ func TestExitCodesAndMessages(t *testing.T) {
 		"unknown command":      {"stauts", 2, `farm: unknown command "stauts" (known: alloc, status, broken, dead, locked, silent, own)`},
 		"unknown subcommand":   {"alloc sit set", 2, `farm: unknown command "sit" (known: set)`},
 		"unknown option":       {"status --wek", 2, "farm: unknown option --wek: see farm status --help"},
+		"mistyped option":      {"alloc set --wek", 2, "farm: unknown option --wek (did you mean --week?): see farm alloc set --help"},
+		"no joined letters":    {"alloc set -vv", 2, "farm: unknown option -vv: see farm alloc set --help"},
 		"unknown short option": {"status -x", 2, "farm: unknown option -x: see farm status --help"},
 		"unknown app option":   {"--nope status", 2, "farm: unknown option --nope: see farm --help"},
 		"extra argument":       {"status now", 2, `farm: unexpected argument "now": see farm status --help`},

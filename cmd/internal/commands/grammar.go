@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,7 +13,14 @@ import (
 const (
 	Examples    = "examples"     // its []grammar.Example
 	RunsCommand = "runs command" // true: its first argument, if it names no command of the app's own, begins a command line of its own
+	Clusters    = "clusters"     // true: letters of options without values may be joined, as in -rs
+	OneDash     = "one dash"     // []string: options of several letters that are offered with one dash, as LSF has them
 )
+
+func hasClusters(app *cli.App) bool {
+	has, _ := app.Metadata[Clusters].(bool)
+	return has
+}
 
 func runsCommand(app *cli.App) bool {
 	runs, _ := app.Metadata[RunsCommand].(bool)
@@ -27,6 +35,14 @@ func Grammar(app *cli.App) *grammar.Command {
 	}
 	c.Examples, _ = app.Metadata[Examples].([]grammar.Example)
 	c.RunsCommand = runsCommand(app)
+	short, _ := app.Metadata[OneDash].([]string)
+	for i := range c.Options {
+		for n, name := range c.Options[i].Names {
+			if slices.Contains(short, strings.TrimPrefix(name, "--")) {
+				c.Options[i].Names[n] = name[1:]
+			}
+		}
+	}
 	if app.UsageText != "" {
 		c.Synopsis = strings.Split(app.UsageText, "\n")
 	} else if app.ArgsUsage != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/nearest"
 )
 
 // errVersionShown ends a run of --version; Main turns it into success.
@@ -109,9 +110,7 @@ func fullName(c *cli.Context) string {
 // usageError rewrites an error of the flag package as one line in our style.
 func usageError(c *cli.Context, err error, _ bool) error {
 	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		text = "unknown option " + dashed(strings.TrimPrefix(name, "-"))
-	} else if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		text = "option " + dashed(strings.TrimPrefix(name, "-")) + " needs a value"
 	} else if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
 		if value, rest, ok := strings.Cut(rest, " for flag -"); ok {
@@ -132,13 +131,13 @@ func dashed(name string) string {
 // optionsFirst puts each command's options before its arguments, since urfave stops
 // to look for options at the first argument. What follows "--", and what looks
 // like a negative number, is an argument; so is all that follows a command of the
-// user's (see RunsCommand).
-func optionsFirst(app *cli.App, args []string) []string {
+// user's (see RunsCommand). An option that the command does not have is an error.
+func optionsFirst(app *cli.App, args []string) ([]string, error) {
 	if len(args) == 0 {
-		return args
+		return args, nil
 	}
 	ordered, positional := args[:1:1], []string(nil)
-	flags, commands, root := app.Flags, app.Commands, true
+	flags, commands, root, path := app.Flags, app.Commands, true, app.Name
 	rest := args[1:]
 	for len(rest) > 0 {
 		arg := rest[0]
@@ -148,10 +147,14 @@ func optionsFirst(app *cli.App, args []string) []string {
 			break
 		}
 		if isOption(arg) {
-			ordered = append(ordered, arg)
+			letters, err := options(flags, arg, hasClusters(app))
+			if err != nil {
+				return nil, shell.Usagef("%w: see %s --help", err, path)
+			}
+			ordered = append(ordered, letters...)
 			if takesValue(flags, arg) {
 				if len(rest) == 0 {
-					return ordered // for urfave to say what is missing
+					return ordered, nil // for urfave to say what is missing
 				}
 				ordered, rest = append(ordered, rest[0]), rest[1:]
 			}
@@ -159,32 +162,64 @@ func optionsFirst(app *cli.App, args []string) []string {
 		}
 		if command := commandNamed(commands, arg); command != nil && len(positional) == 0 {
 			ordered = append(ordered, arg)
-			flags, commands, root = command.Flags, command.Subcommands, false
+			flags, commands, root, path = command.Flags, command.Subcommands, false, path+" "+command.Name
 			continue
 		}
 		if root && runsCommand(app) {
-			return append(append(ordered, "--", arg), rest...) // what follows is that command's
+			return append(append(ordered, "--", arg), rest...), nil // what follows is that command's
 		}
 		positional = append(positional, arg)
 	}
 	if slices.ContainsFunc(positional, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
 		ordered = append(ordered, "--")
 	}
-	return append(ordered, positional...)
+	return append(ordered, positional...), nil
 }
 
 func isOption(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
 }
 
-func takesValue(flags []cli.Flag, arg string) bool {
-	name := strings.TrimLeft(arg, "-")
+// options returns the options that a word stands for: itself, or where a command's letters may
+// be joined, as in -rs, each of them. None of these takes a value.
+func options(flags []cli.Flag, arg string, joined bool) ([]string, error) {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	if name == "h" || name == "help" || flagNamed(flags, name) != nil {
+		return []string{arg}, nil
+	}
+	var letters []string
+	for _, letter := range name {
+		f := flagNamed(flags, string(letter))
+		if f == nil || f.TakesValue() {
+			break
+		}
+		letters = append(letters, "-"+string(letter))
+	}
+	if joined && len(letters) > 1 && "-"+strings.ReplaceAll(strings.Join(letters, ""), "-", "") == arg {
+		return letters, nil
+	}
+	var known []string
 	for _, f := range flags {
-		if documented, ok := f.(cli.DocGenerationFlag); ok && slices.Contains(f.Names(), name) {
-			return documented.TakesValue()
+		for _, n := range f.Names() {
+			known = append(known, dashed(n))
 		}
 	}
-	return false
+	typed, _, _ := strings.Cut(arg, "=")
+	return nil, fmt.Errorf("unknown option %s%s", typed, nearest.Hint("--"+name, append(known, "--help")))
+}
+
+func flagNamed(flags []cli.Flag, name string) cli.DocGenerationFlag {
+	for _, f := range flags {
+		if documented, ok := f.(cli.DocGenerationFlag); ok && slices.Contains(f.Names(), name) {
+			return documented
+		}
+	}
+	return nil
+}
+
+func takesValue(flags []cli.Flag, arg string) bool {
+	f := flagNamed(flags, strings.TrimLeft(arg, "-"))
+	return f != nil && f.TakesValue()
 }
 
 func commandNamed(commands []*cli.Command, name string) *cli.Command {

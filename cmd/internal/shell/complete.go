@@ -1,14 +1,11 @@
 package shell
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/esub"
-	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -268,23 +264,6 @@ func stepValues(c configfile.Config) []grammar.Candidate {
 		}
 	}
 	return found
-}
-
-// readPolicy reads the snapshot as a whole: all of it is looked at.
-func readPolicy(c configfile.Config) *esub.Reader {
-	file, err := trusted.OpenBy(filepath.Join(c.Paths.State, esub.SnapshotName), trusted.OwnerOf(c.Paths.State))
-	if err != nil {
-		return nil
-	}
-	data, err := io.ReadAll(file)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return nil
-	}
-	r, err := esub.Open(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil
-	}
-	return r
 }
 
 // weekValues are the weeks that may be planned.

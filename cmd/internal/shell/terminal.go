@@ -13,15 +13,35 @@ import (
 func Printable(text string) string { return printable.Text(text) }
 
 // Terminal reports whether a writer ends at a terminal.
-func Terminal(w io.Writer) bool {
+func Terminal(w io.Writer) bool { return terminal(w) != nil }
+
+// Width returns how many characters the lines of the terminal have at which a writer ends;
+// 0: it ends elsewhere, or that is not known.
+func Width(w io.Writer) int {
+	file := terminal(w)
+	if file == nil {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// terminal returns the terminal at which a writer ends, or nil.
+func terminal(w io.Writer) *os.File {
 	for {
 		switch to := w.(type) {
 		case *os.File:
-			return term.IsTerminal(int(to.Fd()))
+			if !term.IsTerminal(int(to.Fd())) {
+				return nil
+			}
+			return to
 		case interface{ Unwrap() io.Writer }:
 			w = to.Unwrap()
 		default:
-			return false
+			return nil
 		}
 	}
 }
