@@ -116,6 +116,9 @@ type ForWrappers struct {
 	Modify func(ctx context.Context, ids []ID, change Change) Errors
 	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
 	Record func(ctx context.Context, id ID) (*Record, error)
+	// Output returns the path of the file that a job's standard output goes to, on the hosts where
+	// it runs; "": it goes to none. nil: apeek can't.
+	Output func(ctx context.Context, id ID) (path string, err error)
 	// Wait waits as long as ctx until all of these jobs have ended and returns
 	// them. A job that the queue does not know counts as ended and is left out.
 	// nil: asub asks Jobs again and again.

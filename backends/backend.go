@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -121,6 +122,23 @@ func (s *Spec) Output() string {
 		return "%J.%I.out"
 	}
 	return "%J.out"
+}
+
+// OutputFile is the path of that file, of a job or an element of an array. A Stdout that ends in /
+// is a directory.
+func (s *Spec) OutputFile(id ID) string {
+	name := s.Stdout
+	if name == "" || strings.HasSuffix(name, "/") {
+		usual := "%J.out"
+		if id.Index != 0 {
+			usual = "%J.%I.out"
+		}
+		name += usual
+	}
+	if name = id.FileName(name); strings.HasPrefix(name, "/") {
+		return name
+	}
+	return strings.TrimSuffix(s.Dir, "/") + "/" + name
 }
 
 // Truncate says which of a job's output files its runs overwrite (bsub -oo, -eo).

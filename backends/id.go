@@ -29,6 +29,11 @@ func (id ID) String() string {
 	return strconv.FormatInt(id.Job, 10) + "[" + strconv.Itoa(max(id.Index, 0)) + "]"
 }
 
+// FileName replaces %J by the job's number and %I by its index, in the name of a job's file.
+func (id ID) FileName(pattern string) string {
+	return strings.NewReplacer("%J", strconv.FormatInt(id.Job, 10), "%I", strconv.Itoa(max(id.Index, 0))).Replace(pattern)
+}
+
 // Compare orders IDs by job number, then by array index.
 func (id ID) Compare(other ID) int {
 	if c := cmp.Compare(id.Job, other.Job); c != 0 {

@@ -23,7 +23,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{
 			Terminals: true, Resources: true, SharesState: true,
-			Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
+			Queues: c.queues, Modify: c.modify, Record: c.Record, Output: c.output, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
 		},
 	}
 }
@@ -250,6 +250,15 @@ func (c *Client) Record(ctx context.Context, id backends.ID) (*backends.Record, 
 	}
 	record.MapTexts(backends.Unescape)
 	return record, nil
+}
+
+// output returns the file of a job's standard output.
+func (c *Client) output(ctx context.Context, id backends.ID) (string, error) {
+	record, err := c.Record(ctx, id)
+	if err != nil || record.Spec.Terminal != "" {
+		return "", err
+	}
+	return record.Spec.OutputFile(id), nil
 }
 
 // waitPart is how long one request of a wait lasts; a longer wait asks again.

@@ -250,6 +250,64 @@ func fileName(file, index string) (string, error) {
 	return b.String(), nil
 }
 
+// fileFacts are what the patterns in a file's name stand for.
+type fileFacts struct {
+	own              string // number of the job, of an element of an array its own
+	id               backends.ID
+	name, user, host string
+}
+
+// expandFile replaces the patterns of a file's name as Slurm does for a batch script (sbatch(1),
+// "filename pattern"): a number in them is the least number of digits. A name with a backslash
+// has none.
+func expandFile(name string, f fileFacts) string {
+	if strings.Contains(name, `\`) {
+		return strings.ReplaceAll(name, `\`, "")
+	}
+	const mostDigits = 10
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] != '%' {
+			b.WriteByte(name[i])
+			continue
+		}
+		at, width := i+1, 0
+		for at < len(name) && name[at] >= '0' && name[at] <= '9' && at-i <= 2 {
+			width = min(width*10+int(name[at]-'0'), mostDigits)
+			at++
+		}
+		if at == len(name) {
+			b.WriteString(name[i:])
+			break
+		}
+		number := func(text string) { b.WriteString(strings.Repeat("0", max(width-len(text), 0)) + text) }
+		switch name[at] {
+		case '%':
+			b.WriteByte('%')
+		case 'A':
+			number(strconv.FormatInt(f.id.Job, 10))
+		case 'a':
+			number(strconv.Itoa(max(f.id.Index, 0)))
+		case 'j':
+			number(f.own)
+		case 'n', 't', 's':
+			number("0")
+		case 'J':
+			b.WriteString(f.own + ".batch")
+		case 'N':
+			b.WriteString(f.host)
+		case 'u':
+			b.WriteString(f.user)
+		case 'x':
+			b.WriteString(f.name)
+		default:
+			b.WriteString(name[i : at+1])
+		}
+		i = at
+	}
+	return b.String()
+}
+
 func (o *arguments) array(a *backends.Array) error {
 	const last = 4194303
 	if len(a.Indices) == 0 || a.Indices[0] < 0 || a.Indices[len(a.Indices)-1] > last {

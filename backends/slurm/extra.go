@@ -223,22 +223,50 @@ func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, 
 		}
 		r.Runs = []backends.RunRecord{run}
 	}
-	return &r, c.files(ctx, j, &r.Spec)
+	_, err = c.files(ctx, j, &r.Spec)
+	return &r, err
+}
+
+// output returns the file of a job's standard output. Some versions print its name as a pattern.
+func (c *Client) output(ctx context.Context, id backends.ID) (string, error) {
+	p, err := c.readSnapshot(ctx, []backends.ID{id})
+	if err != nil {
+		return "", err
+	}
+	j, err := reconcile.One(p.jobs, id)
+	if err != nil {
+		return "", err
+	}
+	var s backends.Spec
+	own, err := c.files(ctx, j, &s)
+	if err != nil || s.Stdout == "" {
+		return "", err
+	}
+	host := ""
+	if len(j.Hosts) > 0 {
+		host = j.Hosts[0].Host
+	}
+	path := expandFile(s.Stdout, fileFacts{own: own, id: j.ID, name: j.Name, user: j.User, host: host})
+	if !strings.HasPrefix(path, "/") {
+		path = strings.TrimSuffix(s.Dir, "/") + "/" + path
+	}
+	return path, nil
 }
 
 // files adds what a job executes, where, and its files, as its owner named them.
-func (c *Client) files(ctx context.Context, j *listedJob, s *backends.Spec) error {
+// It returns the number of the job's own that Slurm gives to each element of an array.
+func (c *Client) files(ctx context.Context, j *listedJob, s *backends.Spec) (own string, err error) {
 	nonce, fields := newNonce(), []string{"JobID", "WorkDir", "STDIN", "STDOUT", "STDERR", "Command"}
 	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--array", "--states=all", "-O", format(fields, nonce), "--jobs="+name(j.ID))
 	if err != nil {
-		return err
+		return "", err
 	}
 	all, err := rows(out, nonce, len(fields))
 	if err != nil {
-		return fmt.Errorf("squeue: %w", err)
+		return "", fmt.Errorf("squeue: %w", err)
 	}
 	if len(all) == 0 { // it was forgotten since
-		return nil
+		return "", nil
 	}
 	own, command := all[0][0], absent(all[0][5])
 	s.Dir, s.Stdin, s.Stdout, s.Stderr = absent(all[0][1]), absent(all[0][2]), absent(all[0][3]), absent(all[0][4])
@@ -261,5 +289,5 @@ func (c *Client) files(ctx context.Context, j *listedJob, s *backends.Spec) erro
 	if command != "" {
 		s.Command = []string{command}
 	}
-	return nil
+	return own, nil
 }

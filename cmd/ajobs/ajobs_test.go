@@ -344,7 +344,7 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	for _, app := range apps(process{}) {
 		names = append(names, app.Name)
 	}
-	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue"}; !slices.Equal(names, want) {
+	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek"}; !slices.Equal(names, want) {
 		t.Errorf("commands %v, want %v", names, want)
 	}
 	for _, name := range append(names, "amod") {

@@ -22,7 +22,7 @@ func startOf(s *manager.StartRun, b *body, u *knownUser) (*node.Start, error) {
 	plain := backends.Unescape
 	order := keeper.Order{
 		Argv: slices.Clone(b.Command), Env: environment(s, u.environ(b.Env)), Dir: plain(b.Dir), Umask: b.Umask,
-		Stdin: plain(expand(b.Stdin, s.ID)), Stdout: plain(expand(out, s.ID)), Stderr: plain(expand(b.Stderr, s.ID)),
+		Stdin: plain(s.ID.FileName(b.Stdin)), Stdout: plain(s.ID.FileName(out)), Stderr: plain(s.ID.FileName(b.Stderr)),
 		Terminal: plain(b.Terminal), MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
 		TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 	}
@@ -45,11 +45,6 @@ func defaultOutput(id backends.ID) string {
 		return "%J.%I.out"
 	}
 	return "%J.out"
-}
-
-// expand replaces %J by the job's number and %I by its index.
-func expand(path string, id backends.ID) string {
-	return strings.NewReplacer("%J", strconv.FormatInt(id.Job, 10), "%I", strconv.Itoa(id.Index)).Replace(path)
 }
 
 // environment returns the user's environment with the variables about the job.
