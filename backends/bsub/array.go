@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"unicode"
+	"unicode/utf8"
 )
 
 // MaxArray is the largest number of elements of a job array, and maxIndex their
@@ -112,8 +114,10 @@ func FormatIndices(indices []int) string {
 // all of the caller's own. An array of LSF's has no element 0; one that was made
 // by the queue's own commands may have. Slurm's ways of writing are read, too: 12_3 is
 // 12[3], and 12+1 a part of a job that starts on several kinds of hosts at once.
+// In its place a user may type a job's name.
 type JobArg struct {
 	All     bool
+	Name    string // of a job, instead of its number (see ParseJobName)
 	Job     int64
 	Indices []int // 0 or more; nil: the job, or the whole array
 	Parted  bool  // it is one part of the job: IDs does not have it
@@ -169,4 +173,11 @@ func (a JobArg) IDs() []backends.ID {
 		ids[i] = backends.ID{Job: a.Job, Index: index}
 	}
 	return ids
+}
+
+// ParseJobName reads a job's name in the place of its number: a word that begins with a letter.
+// ok: it is one.
+func ParseJobName(word string) (arg JobArg, ok bool) {
+	first, _ := utf8.DecodeRuneInString(word)
+	return JobArg{Name: word}, unicode.IsLetter(first)
 }

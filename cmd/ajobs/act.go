@@ -21,12 +21,36 @@ type actionOptions struct {
 	signal string // akill -s; "": none
 }
 
+// refusedOption is an option of LSF's that no queue of ours can honour.
+type refusedOption struct{ name, value, why string }
+
+// addRefused adds options that are understood, and refused with the reason.
+func addRefused(app *cli.App, refused []refusedOption) {
+	for _, o := range refused {
+		usage := "refused: " + o.why
+		if o.value == "" {
+			app.Flags = append(app.Flags, &cli.BoolFlag{Name: o.name, Usage: usage, Hidden: true})
+		} else {
+			app.Flags = append(app.Flags, &cli.StringFlag{Name: o.name, Usage: usage, Hidden: true})
+		}
+	}
+	act := app.Action
+	app.Action = func(c *cli.Context) error {
+		for _, o := range refused {
+			if c.IsSet(o.name) {
+				return shell.Usagef("option -%s is refused: %s", o.name, o.why)
+			}
+		}
+		return act(c)
+	}
+}
+
 // actionApp is a command that does something to jobs.
 func actionApp(p process, name, usage string, run func(context.Context, process, actionOptions, io.Writer) error) *cli.App {
 	return &cli.App{
 		Name: name, Usage: usage, ArgsUsage: "JOB... | 0",
 		Description: "JOB is a job's ID: 12, an array's element 12[3], some of its elements 12[1-3,7], or for the whole\n" +
-			"array 12. 0 means all of your own unfinished jobs, or those that the options choose.",
+			"array 12. The name of one of your own jobs will do, if no other has it. 0 means all of your own unfinished jobs, or those that the options choose.",
 		Flags: choiceFlags(),
 		Action: func(c *cli.Context) error {
 			args, err := jobArgs(c.Args().Slice())
@@ -43,7 +67,7 @@ func actionApp(p process, name, usage string, run func(context.Context, process,
 				return shell.Usagef("no job named: give job IDs, or 0 for all jobs that the options choose")
 			case all && len(args) > 1:
 				return shell.Usagef("0 means all jobs; name no others beside it")
-			case !all && countChoices(c) > 0:
+			case !all && (countChoices(c) > 0 || c.IsSet("m")):
 				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
 			}
 			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s")}, c.App.Writer)
@@ -102,39 +126,42 @@ func (a action) run(ctx context.Context, p process, o actionOptions, out io.Writ
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	targets, err := o.find(ctx, queue, p)
+	targets, err := o.find(ctx, queue, p, func(j *backends.Job) bool {
+		_, err := a.operationFor(j.State)
+		return err == nil
+	})
 	if err != nil {
 		return err
 	}
-	if o.args[0].All {
-		targets = slices.DeleteFunc(targets, func(t *target) bool {
-			_, err := a.operationFor(t.jobs[0].State)
-			return err != nil
-		})
-		if len(targets) == 0 {
-			return errNoJob
-		}
+	if o.args[0].All && len(targets) == 0 {
+		return errNoJob
 	}
 	a.perform(ctx, queue, targets)
+	if o.args[0].All && a.ends() {
+		targets = slices.DeleteFunc(targets, (*target).hasJustEnded)
+	}
 	return a.report(p, targets, out)
 }
 
-// find finds the named jobs.
-func (o actionOptions) find(ctx context.Context, queue backends.Backend, p process) ([]*target, error) {
+// ends reports whether a job that has ended is as if the command had acted on it.
+func (a action) ends() bool { return a.verb == bsub.Kill || a.verb == bsub.Signal }
+
+// hasJustEnded reports whether all jobs of a target ended by themselves before the queue was asked.
+func (t *target) hasJustEnded() bool {
+	return !t.done && (errors.Is(t.err, backends.ErrWrongState) || errors.Is(t.err, backends.ErrUnknownJob))
+}
+
+// find finds the named jobs; of all jobs (0) those that suit.
+func (o actionOptions) find(ctx context.Context, queue backends.Backend, p process, suits func(*backends.Job) bool) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
 		farm, err := queue.Snapshot(ctx, p.now())
 		if err != nil {
 			return nil, err
 		}
-		for _, j := range farm.Jobs {
-			if o.includes(&j) {
-				targets = append(targets, &target{label: j.ID.String(), jobs: []backends.Job{j}})
-			}
-		}
-		return targets, nil
+		return targetsOf(farm.Jobs, func(j *backends.Job) bool { return o.includes(j) && suits(j) }), nil
 	}
-	ids, err := idsOf(ctx, queue, o.args)
+	ids, err := idsOf(ctx, queue, p, o.args)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +174,43 @@ func (o actionOptions) find(ctx context.Context, queue backends.Backend, p proce
 		targets = append(targets, &target{label: id.String(), jobs: found[id]})
 	}
 	return targets, nil
+}
+
+// targetsOf returns a target for each job that is chosen, and one for each array: under the array's
+// ID if all of its unfinished elements are chosen, else with their indices.
+func targetsOf(jobs []backends.Job, chosen func(*backends.Job) bool) []*target {
+	var targets []*target
+	arrays := map[int64]*target{}
+	unfinished := map[int64]int{}
+	for i := range jobs {
+		j := &jobs[i]
+		if j.ID.Index != 0 {
+			unfinished[j.ID.Job]++
+		}
+		switch t := arrays[j.ID.Job]; {
+		case !chosen(j):
+		case t != nil:
+			t.jobs = append(t.jobs, *j)
+		default:
+			t = &target{label: j.ID.String(), jobs: []backends.Job{*j}}
+			targets = append(targets, t)
+			if j.ID.Index != 0 {
+				arrays[j.ID.Job] = t
+			}
+		}
+	}
+	for id, t := range arrays {
+		t.label = backends.ID{Job: id}.String()
+		if len(t.jobs) < unfinished[id] {
+			var indices []int
+			for i := range t.jobs {
+				indices = append(indices, max(t.jobs[i].ID.Index, 0))
+			}
+			slices.Sort(indices)
+			t.label += "[" + bsub.FormatIndices(indices) + "]"
+		}
+	}
+	return targets
 }
 
 // perform calls each operation once, and acts on each job once.

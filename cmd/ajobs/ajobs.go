@@ -42,7 +42,7 @@ type jobsOptions struct {
 func jobsApp(p process) *cli.App {
 	return &cli.App{
 		Name: "ajobs", Usage: "list jobs", ArgsUsage: "[JOB...]",
-		Description: "Lists your own unfinished jobs, or the JOBs that are named (12, 12[3], 12[1-3]), also after their\n" +
+		Description: "Lists your own unfinished jobs, or the JOBs that are named (12, 12[3], 12[1-3], or by a name), also after their\n" +
 			"end, while the queue has them. Pending jobs are in the order in which they will start. Dummy jobs, which\n" +
 			"only hold slots for jobs that need much memory, are listed last, and only with -u.",
 		Metadata: map[string]any{
@@ -205,7 +205,7 @@ func (o jobsOptions) list(ctx context.Context, queue backends.Backend, p process
 			return nil, nil, err
 		}
 	}
-	jobs, unknown, err = o.find(ctx, queue, p.now(), member)
+	jobs, unknown, err = o.find(ctx, queue, p, member)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -291,9 +291,9 @@ func (o jobsOptions) table(p process) bsub.JobTable {
 }
 
 // find returns the selected jobs, and the IDs that were named and are unknown.
-func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time, member func(user string) bool) (jobs []backends.Job, unknown []backends.ID, err error) {
+func (o jobsOptions) find(ctx context.Context, queue backends.Backend, p process, member func(user string) bool) (jobs []backends.Job, unknown []backends.ID, err error) {
 	if len(o.args) > 0 {
-		ids, err := idsOf(ctx, queue, o.args)
+		ids, err := idsOf(ctx, queue, p, o.args)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -303,9 +303,9 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 		found := byID(jobs)
 		unknown = slices.DeleteFunc(ids, func(id backends.ID) bool { return len(found[id]) > 0 })
 	} else {
-		since := now
+		since := p.now()
 		if o.all || o.ended {
-			since = now.Add(-o.since)
+			since = since.Add(-o.since)
 		}
 		farm, err := queue.Snapshot(ctx, since)
 		if err != nil {

@@ -254,8 +254,15 @@ func TestActionsDependOnJobState(t *testing.T) {
 		"akill 5[1-3]":    {"kill 5[1], kill 5[2]", 1, "Job <5[1]> is being terminated|Job <5[2]> is being terminated|Job <5[3]>: Job has already finished"},
 		"akill 5 5[1]":    {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated|Job <5[1]> is being terminated"},
 		"akill 1 1 99":    {"kill 1", 1, "Job <1> is being terminated|Job <99>: No matching job found"},
-		"akill 0":         {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, ""},
-		"akill -J arr 0":  {"kill 5[1], kill 5[2]", 0, "Job <5[1]> is being terminated|Job <5[2]> is being terminated"},
+		"akill 0":         {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, "Job <5> is being terminated"},
+		"akill -J arr 0":  {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill -m n1 0":   {"kill 1, kill 3, kill 5[1]", 0, "Job <5[1]> is being terminated"},
+		"akill -m n1 1":   {"", 2, "akill: the options choose among all jobs"},
+		"akill -b 1 2":    {"kill 1, kill 2", 0, "Job <2> is being terminated"},
+		"akill -r 1":      {"", 2, "akill: option -r is refused: a job is removed when"},
+		"akill -g /x 0":   {"", 2, "akill: option -g is refused: there are no job groups"},
+		"akill -app x 0":  {"", 2, "akill: option -app is refused: there are no application profiles"},
+		"arequeue -e 8":   {"", 2, "arequeue: option -e is refused: a job that has ended is not requeued"},
 		"akill -J x 0":    {"", 1, "akill: No matching job found"},
 		"astop 1 2 3":     {"hold 2, suspend 1", 1, "Job <1> is being stopped|Job <2> is being stopped|Job <3>: Job has already been stopped"},
 		"astop 5":         {"hold 5[2], suspend 5[1]", 0, "Job <5> is being stopped"},
@@ -267,7 +274,14 @@ func TestActionsDependOnJobState(t *testing.T) {
 		"akill -u all 0":  {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 6, kill 7", 1, ""},
 		"akill 6":         {"kill 6", 1, "Job <6>: User permission denied"},
 		"akill":           {"", 2, "akill: no job named"},
-		"akill x 1":       {"", 2, "akill: x: Illegal job ID."},
+		"akill x 1":       {"", 1, "akill: x: none of your jobs has this name"},
+		"akill rnu":       {"", 1, "akill: rnu: none of your jobs has this name (did you mean run?)"},
+		"akill 1x":        {"", 2, "akill: 1x: Illegal job ID."},
+		"akill run 2":     {"kill 1, kill 2", 0, "Job <1> is being terminated"},
+		"akill arr":       {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill arr[2]":    {"kill 5[2]", 0, "Job <5[2]> is being terminated"},
+		"akill hers":      {"", 1, "akill: hers: none of your jobs"},
+		"akill ended":     {"", 1, "Job <8>: Job has already finished"},
 		"akill -1":        {"", 2, "akill: -1: Illegal job ID."},
 		"akill 0 1":       {"", 2, "akill: 0 means all jobs"},
 		"akill -q low 1":  {"", 2, "akill: the options choose among all jobs"},
@@ -297,6 +311,73 @@ func TestKillRacesWithJobEnd(t *testing.T) {
 	want := answer{1, "Job <5> is being terminated\n", "Job <1>: Job has already finished\n"}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// Of all jobs, those that end before they are killed are no error, and have no line.
+func TestKillAllWhileJobsEnd(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Jobs = q.Content.Jobs[4:6] // the array's
+	second := q.Content.Jobs[0]
+	second.ID = backends.ID{Job: 9}
+	q.Content.Jobs = append(q.Content.Jobs, second)
+	q.Fail[backends.ID{Job: 9}] = fmt.Errorf("kill job 9: %w", backends.ErrWrongState)
+	q.Fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("kill job 5[1]: %w", backends.ErrUnknownJob)
+	if got, want := bob(t, q, "akill", "0"), (answer{0, "Job <5> is being terminated\n", ""}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, want := bob(t, q, "arequeue", "0"), (answer{1, "", ""}); got.code != want.code {
+		t.Errorf("a job that can't be requeued any more: %+v", got)
+	}
+}
+
+// A name that several jobs have is no job: which they are is said.
+func TestNameOfSeveralJobs(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Jobs[1].Name = "run"
+	for _, command := range []string{"akill", "ajobs", "aswitch low", "apeek"} {
+		q.Extra.Modify = func(context.Context, []backends.ID, backends.Change) backends.Errors { panic("nothing is changed") }
+		q.Extra.Output = func(context.Context, backends.ID) (string, error) { panic("nothing is read") }
+		got := bob(t, q, append(strings.Fields(command), "run")...)
+		if !strings.HasSuffix(got.stderr, "run: 2 of your jobs have this name: name one of them by its ID (1, 2), or choose all by -J\n") || got.code != 1 || len(q.Calls) > 0 {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+	if got := bob(t, q, "ajobs", "urgent", "-noheader"); !strings.HasPrefix(got.stdout, "7 ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// aswitch goes through the filter, and says where the job is afterwards.
+func TestSwitchQueues(t *testing.T) {
+	for line, want := range map[string]answer{
+		"aswitch low 2":    {0, "Job <2> is switched to queue <low>\n", ""},
+		"aswitch low wait": {0, "Job <2> is switched to queue <low>\n", ""},
+		"aswitch night 2":  {0, "Job <2> is switched to queue <lowest>\n", ""}, // the filter's
+		"aswitch low 5":    {0, "Job <5> is switched to queue <low>\n", ""},
+		"aswitch low 1 8":  {1, "", "Job <1>: Job has started already\nJob <8>: Job has already finished\n"},
+		"aswitch nihgt 2":  {1, "", "aswitch: nihgt: No such queue (did you mean night?)\n"},
+		"aswitch low":      {2, "", "aswitch: too few arguments: want aswitch QUEUE JOB...\n"},
+		"aswitch low 0":    {2, "", "aswitch: no job named: give the IDs of pending jobs\n"},
+	} {
+		q := fake.NewQueue()
+		q.Extra.Queues = func(context.Context) ([]backends.Queue, error) {
+			return []backends.Queue{{Name: "low"}, {Name: "night"}, {Name: "normal"}}, nil
+		}
+		q.Extra.Filters = true
+		q.Extra.Modify = func(_ context.Context, ids []backends.ID, c backends.Change) backends.Errors {
+			for i := range q.Content.Jobs {
+				if j := &q.Content.Jobs[i]; j.ID.Job == ids[0].Job {
+					if j.Queue = *c.Queue; j.Queue == "night" {
+						j.Queue = "lowest"
+					}
+				}
+			}
+			return make(backends.Errors, len(ids))
+		}
+		if got := bob(t, q, strings.Fields(line)...); got != want {
+			t.Errorf("%s: %+v, want %+v", line, got, want)
+		}
 	}
 }
 
@@ -344,7 +425,7 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	for _, app := range apps(process{}) {
 		names = append(names, app.Name)
 	}
-	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek"}; !slices.Equal(names, want) {
+	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek", "aswitch"}; !slices.Equal(names, want) {
 		t.Errorf("commands %v, want %v", names, want)
 	}
 	for _, name := range append(names, "amod") {

@@ -17,7 +17,17 @@ import (
 
 func killApp(p process) *cli.App {
 	app := actionApp(p, "akill", "end jobs, pending ones too", runKill)
-	app.Flags = append(app.Flags, &cli.StringFlag{Name: "s", Usage: "only send `SIGNAL` (a name or a number), to all processes of running jobs"})
+	app.Description += "\nOf 0 each array is one line, and jobs that have just ended by themselves are no error."
+	app.Flags = append(app.Flags,
+		&cli.StringFlag{Name: "s", Usage: "only send `SIGNAL` (a name or a number), to all processes of running jobs"},
+		&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
+		&cli.BoolFlag{Name: "b", Usage: "in bulk, as LSF's option: jobs are always ended so", DisableDefaultText: true},
+	)
+	addRefused(app, []refusedOption{
+		{"r", "", "a job is removed when its processes are gone; on LSF use bkill -r"},
+		{"g", "GROUP", "there are no job groups; choose by -J NAME* or -P PROJECT; on LSF use bkill -g"},
+		{"app", "PROFILE", "there are no application profiles; on LSF use bkill -app"},
+	})
 	return app
 }
 

@@ -62,7 +62,7 @@ type modification struct {
 
 // run changes the named jobs, one after the other.
 func (m *modification) run(ctx context.Context, o actionOptions, out io.Writer) error {
-	targets, err := o.find(ctx, m.queue, m.process)
+	targets, err := o.find(ctx, m.queue, m.process, nil)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ var errNoOutput = fmt.Errorf("show a job's output: %w: the queue does not say wh
 func peekApp(p process) *cli.App {
 	return &cli.App{
 		Name: "apeek", Usage: "print the output of jobs so far", ArgsUsage: "JOB",
-		Description: "Prints what is in the file that the job's standard output goes to, also after its end. JOB may be\n" +
+		Description: "Prints what is in the file that the job's standard output goes to, also after its end. JOB is an ID or a name, and may be\n" +
 			"an array: then each of its elements that has started has a heading. The file is read with your own rights, on\n" +
 			"this host. On a terminal control characters are made visible.",
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
@@ -64,7 +64,7 @@ func runPeek(ctx context.Context, p process, args []bsub.JobArg, followed bool, 
 	if queue.Abilities().Output == nil {
 		return errNoOutput
 	}
-	ids, err := idsOf(ctx, queue, args)
+	ids, err := idsOf(ctx, queue, p, args)
 	if err != nil {
 		return err
 	}
@@ -381,8 +381,12 @@ func (v *visibleWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// incomplete returns how many bytes at the end of a text begin a character that goes on.
+// incomplete returns how many bytes at the end of a text begin a character, or the end of a line,
+// that goes on.
 func incomplete(text []byte) int {
+	if len(text) > 0 && text[len(text)-1] == '\r' {
+		return 1
+	}
 	for n := 1; n <= min(len(text), utf8.UTFMax-1); n++ {
 		if start := text[len(text)-n:]; utf8.RuneStart(start[0]) {
 			if utf8.FullRune(start) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/nearest"
 )
 
 // choice selects jobs.
@@ -109,6 +111,9 @@ func jobArgs(words []string) ([]bsub.JobArg, error) {
 	seen := map[string]bool{}
 	for _, word := range words {
 		arg, err := bsub.ParseJobArg(word)
+		if named, ok := bsub.ParseJobName(word); err != nil && ok {
+			arg, err = named, nil
+		}
 		if err != nil {
 			return nil, &shell.ExitError{Code: shell.ExitUsage, Err: err}
 		}
@@ -120,10 +125,26 @@ func jobArgs(words []string) ([]bsub.JobArg, error) {
 	return args, nil
 }
 
-// idsOf returns the IDs that arguments name. The queue is asked for those of parts.
-func idsOf(ctx context.Context, queue backends.Backend, args []bsub.JobArg) ([]backends.ID, error) {
+// idsOf returns the IDs that a user's arguments name. The queue is asked for those of parts, and
+// for jobs by their names.
+func idsOf(ctx context.Context, queue backends.Backend, p process, args []bsub.JobArg) ([]backends.ID, error) {
 	var ids []backends.ID
+	var farm *backends.Snapshot
 	for _, arg := range args {
+		if arg.Name != "" {
+			if farm == nil {
+				var err error
+				if farm, err = queue.Snapshot(ctx, p.now().Add(-endedFor)); err != nil {
+					return nil, err
+				}
+			}
+			id, err := idOfName(farm, p.user(), arg.Name)
+			if err != nil {
+				return nil, &shell.ExitError{Code: shell.ExitFailure, Err: err}
+			}
+			ids = append(ids, id)
+			continue
+		}
 		if !arg.Parted {
 			ids = append(ids, arg.IDs()...)
 			continue
@@ -142,4 +163,54 @@ func idsOf(ctx context.Context, queue backends.Backend, args []bsub.JobArg) ([]b
 		ids = append(ids, id)
 	}
 	return ids, nil
+}
+
+// maxNamed is how many jobs of one name are listed in an error.
+const maxNamed = 10
+
+// idOfName returns the ID of the user's own job of a name: of an array's name the array's. An
+// unfinished job goes before one that has ended. Several jobs of the name are an error that lists
+// them: -J and 0 act on all of them.
+func idOfName(farm *backends.Snapshot, user, name string) (backends.ID, error) {
+	var known []string
+	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
+		var found []backends.ID
+		for i := range jobs {
+			j := &jobs[i]
+			if j.User != user || j.IsDummy() {
+				continue
+			}
+			id := j.ID
+			switch name {
+			case bsub.JobName(j):
+			case bsub.ArrayName(j):
+				id = backends.ID{Job: id.Job}
+			default:
+				known = append(known, bsub.ArrayName(j))
+				continue
+			}
+			if !slices.Contains(found, id) {
+				found = append(found, id)
+			}
+		}
+		if len(found) == 1 {
+			return found[0], nil
+		}
+		if len(found) > 1 {
+			return backends.ID{}, fmt.Errorf("%s: %d of your jobs have this name: name one of them by its ID (%s), or choose all by -J", bsub.Visible(name), len(found), listIDs(found))
+		}
+	}
+	return backends.ID{}, fmt.Errorf("%s: none of your jobs has this name%s", bsub.Visible(name), bsub.Visible(nearest.Hint(name, known)))
+}
+
+func listIDs(ids []backends.ID) string {
+	var texts []string
+	for i, id := range ids {
+		if i == maxNamed {
+			texts = append(texts, "…")
+			break
+		}
+		texts = append(texts, id.String())
+	}
+	return strings.Join(texts, ", ")
 }

@@ -44,7 +44,10 @@ func runResume(ctx context.Context, p process, o actionOptions, out io.Writer) e
 }
 
 func requeueApp(p process) *cli.App {
-	return actionApp(p, "arequeue", "requeue running jobs: they start again from the beginning", runRequeue)
+	app := actionApp(p, "arequeue", "requeue running jobs: they start again from the beginning", runRequeue)
+	const ended = "a job that has ended is not requeued: submit it again; on LSF use brequeue"
+	addRefused(app, []refusedOption{{"e", "", ended}, {"d", "", ended}, {"a", "", ended}})
+	return app
 }
 
 // runRequeue is arequeue.
