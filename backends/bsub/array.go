@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/allotment-hpc/allotment/backends"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // MaxArray is the largest number of elements of a job array, and maxIndex their
