@@ -117,7 +117,7 @@ func FormatIndices(indices []int) string {
 // In its place a user may type a job's name.
 type JobArg struct {
 	All     bool
-	Name    string // of a job, instead of its number (see ParseJobName)
+	Name    string // of a job, instead of its number (see JobByName)
 	Job     int64
 	Indices []int // 0 or more; nil: the job, or the whole array
 	Parted  bool  // it is one part of the job: IDs does not have it
@@ -175,9 +175,9 @@ func (a JobArg) IDs() []backends.ID {
 	return ids
 }
 
-// ParseJobName reads a job's name in the place of its number: a word that begins with a letter.
+// JobByName takes a job's name in the place of its number: a word that begins with a letter.
 // ok: it is one.
-func ParseJobName(word string) (arg JobArg, ok bool) {
+func JobByName(word string) (arg JobArg, ok bool) {
 	first, _ := utf8.DecodeRuneInString(word)
 	return JobArg{Name: word}, unicode.IsLetter(first)
 }

@@ -167,3 +167,41 @@ func FuzzIndices(f *testing.F) {
 		}
 	})
 }
+
+// Whatever is typed at ajobs -o and --sort, what is printed of a hostile job is safe, a line for it.
+func FuzzFormat(f *testing.F) {
+	for _, text := range []string{
+		"jobid stat:-5 job_name:20 pend_reason delimiter='^'", "id:", "jobid:-", "name:1 cmd:2", "run_time,-user", "-cpu_used", "delimiter=^ jobid", "jobid:99999999999\xff\x1b",
+	} {
+		f.Add(text, "name\x1b\n^")
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		j := backends.Job{ID: backends.ID{Job: 1}, Name: name, User: name, Queue: name, Reason: name, Hosts: []backends.Placement{{Host: name, Slots: 2}}, State: backends.Running}
+		record := backends.Record{Spec: backends.Spec{Command: []string{name}, Stdout: name, Dir: name}, Runs: []backends.RunRecord{{Why: name}}}
+		rows := []bsub.Row{{Job: &j, Record: &record}, {Job: &j}}
+		order, err := bsub.ParseOrder(text)
+		if err != nil {
+			safe(t, err.Error())
+		} else {
+			order.Sort(rows, name, nil, submitted)
+		}
+		format, err := bsub.ParseFormat(text)
+		if err != nil {
+			safe(t, err.Error())
+			return
+		}
+		for _, wide := range []bool{false, true} {
+			var b strings.Builder
+			if err := (bsub.FormatTable{Format: format, Wide: wide, FromHost: name, Now: submitted}).Write(&b, rows); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+			if len(lines) != len(rows)+1 {
+				t.Errorf("%q: %d lines", text, len(lines))
+			}
+			for _, line := range lines {
+				safe(t, line)
+			}
+		}
+	})
+}

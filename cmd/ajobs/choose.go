@@ -111,7 +111,7 @@ func jobArgs(words []string) ([]bsub.JobArg, error) {
 	seen := map[string]bool{}
 	for _, word := range words {
 		arg, err := bsub.ParseJobArg(word)
-		if named, ok := bsub.ParseJobName(word); err != nil && ok {
+		if named, ok := bsub.JobByName(word); err != nil && ok {
 			arg, err = named, nil
 		}
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 // Sizes, durations and shares are in their range, and a size or duration is the
 // same when it is written and read again.
 func FuzzUnits(f *testing.F) {
-	for _, s := range []string{"16G", "1.5T", "512MiB", "20s", "1h30m", "85%", "12.5 %", "-1G", "NaN%", "9e30T", "2562047h47m"} {
+	for _, s := range []string{"16G", "1.5T", "512MiB", "20s", "1h30m", "85%", "12.5 %", "-1G", "NaN%", "9e30T", "2562047h47m", "2d", "15250w"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -26,6 +26,9 @@ func FuzzUnits(f *testing.F) {
 			if err := again.UnmarshalText([]byte(d.String())); err != nil || again != d || d < 0 {
 				t.Errorf("%q is %v, and that again %v, %v", text, d, again, err)
 			}
+		}
+		if ago, err := unit.ParseAgo(text); err == nil && ago <= 0 {
+			t.Errorf("%q is %v ago", text, ago)
 		}
 		var s unit.Share
 		if s.UnmarshalText([]byte(text)) == nil && !(s >= 0 && s <= 1) {
