@@ -13,7 +13,7 @@ import (
 )
 
 func hostsApp(p process) *cli.App {
-	return listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", &cli.App{
+	return listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", "all about each host: memory, resources, and the jobs on it", &cli.App{
 		Name: "ahosts", Usage: "list hosts and how their slots are used", ArgsUsage: "[HOST...]",
 	})
 }
@@ -33,6 +33,8 @@ func runHosts(ctx context.Context, p process, o listOptions, out io.Writer) erro
 	switch {
 	case o.json:
 		err = shell.PrintJSON(out, hostsJSON(hosts))
+	case o.long && len(hosts) > 0:
+		err = bsub.WriteHostDetails(out, hosts, farm.Jobs, queue.Abilities().SuspendFrees)
 	case len(hosts) > 0:
 		err = bsub.WriteHosts(out, hosts, o.wide, queue.Abilities().SuspendFrees)
 	case len(unknown) == 0:

@@ -420,6 +420,66 @@ n2                 unavail            -      4      0      0      0      0      
 	}
 }
 
+func TestLongListsOfHostsAndQueues(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Hosts[0].Has = []backends.Amount{{Name: "gpu", Count: 2}}
+	q.Content.Hosts[0].Features = []string{"big"}
+	q.Content.Jobs[0].Needs = []backends.Amount{{Name: "gpu", Count: 1}}
+	q.Content.Jobs[0].Memory = 512 << 20
+	q.Content.Jobs[0].Name = "ru\x1bn"
+	want := `HOST  n1
+STATUS          MAX  NJOBS    RUN  SSUSP  USUSP
+ok                4      4      3      0      1
+
+ MEMORY: 1 G, jobs asked for 512 M
+ RESOURCE: gpu=2, jobs have 1
+ FEATURES: big
+ JOBS:
+  JOBID        USER       STAT  SLOTS QUEUE      JOB_NAME
+  1            bob        RUN       1 normal     ru\x1bn
+  3            bob        USUSP     1 normal     stop
+  5[1]         bob        RUN       1 normal     arr[1]
+  6            alice      RUN       1 normal     hers
+
+HOST  n2
+STATUS          MAX  NJOBS    RUN  SSUSP  USUSP
+unavail           4      0      0      0      0
+ JOBS: none
+`
+	if got := bob(t, q, "ahosts", "-l"); got.code != 0 || got.stdout != strings.ReplaceAll(want, "\x1b", "\\x1b") {
+		t.Errorf("%s", cmp.Diff(want, got.stdout))
+	}
+	q.Extra.Queues = func(context.Context) ([]backends.Queue, error) {
+		return []backends.Queue{{Name: "low", Level: backends.LevelLow}, {Name: "normal", Level: backends.LevelNormal, Default: true}}, nil
+	}
+	want = `QUEUE: low
+  -- Its jobs begin at the level low.
+
+PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP
+  -1 Open:Active       -    -    -    -     0     0     0     0
+
+ USERS: none
+
+QUEUE: normal
+  -- This is the default queue.
+  -- Its jobs begin at the level normal.
+
+PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP
+   0 Open:Active       -    -    -    -     8     3     3     2
+
+ USERS:
+  USER        PEND   RUN  SUSP
+  alice          0     1     0
+  bob            3     2     2
+`
+	if got := bob(t, q, "aqueues", "-l"); got.code != 0 || got.stdout != want {
+		t.Errorf("%s", cmp.Diff(want, got.stdout))
+	}
+	if got := bob(t, q, "ahosts", "-l", "--json"); got.code != 2 || got.stderr != "ahosts: -l can't be combined with -w or --json\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	var names []string
 	for _, app := range apps(process{}) {

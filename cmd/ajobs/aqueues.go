@@ -15,7 +15,7 @@ import (
 )
 
 func queuesApp(p process) *cli.App {
-	return listApp(p, runQueues, "don't shorten columns", &cli.App{
+	return listApp(p, runQueues, "don't shorten columns", "all about each queue, and the slots of each user's jobs in it", &cli.App{
 		Name: "aqueues", Usage: "list queues and the slots of their jobs", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
 			"Jobs of a queue with a higher PRIO start first, but jobs within an allocation start before all others. On LSF the figures are those of bqueues.",
@@ -46,6 +46,8 @@ func runQueues(ctx context.Context, p process, o listOptions, out io.Writer) err
 	switch {
 	case o.json:
 		err = shell.PrintJSON(out, queuesJSON(uses))
+	case o.long && len(uses) > 0:
+		err = bsub.WriteQueueDetails(out, uses, farm.Jobs)
 	case len(uses) > 0:
 		err = bsub.WriteQueues(out, uses, o.wide)
 	}

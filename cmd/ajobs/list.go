@@ -17,21 +17,26 @@ import (
 type listOptions struct {
 	names      []string // empty: all
 	wide, json bool
+	long       bool // everything about each, with its jobs
 }
 
-// listApp makes app a command that lists what is named, or all; wide says what
-// its -w does.
-func listApp(p process, run func(context.Context, process, listOptions, io.Writer) error, wide string, app *cli.App) *cli.App {
+// listApp makes app a command that lists what is named, or all; wide and long say what
+// its -w and -l do.
+func listApp(p process, run func(context.Context, process, listOptions, io.Writer) error, wide, long string, app *cli.App) *cli.App {
 	if app.Metadata == nil {
 		app.Metadata = map[string]any{}
 	}
 	app.Metadata[commands.Clusters] = true
 	app.Flags = []cli.Flag{
 		&cli.BoolFlag{Name: "w", Usage: wide, DisableDefaultText: true},
+		&cli.BoolFlag{Name: "l", Usage: long, DisableDefaultText: true},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 	}
 	app.Action = func(c *cli.Context) error {
-		o := listOptions{names: c.Args().Slice(), wide: c.Bool("w"), json: c.Bool("json")}
+		o := listOptions{names: c.Args().Slice(), wide: c.Bool("w"), json: c.Bool("json"), long: c.Bool("l")}
+		if o.long && (o.wide || o.json) {
+			return shell.Usagef("-l can't be combined with -w or --json")
+		}
 		return run(c.Context, p, o, c.App.Writer)
 	}
 	return app

@@ -30,6 +30,7 @@ func TestWrappers(t *testing.T) {
 		"lists":                       (*wrapperSite).lists,
 		"acts":                        (*wrapperSite).acts,
 		"changes":                     (*wrapperSite).changes,
+		"output and names":            (*wrapperSite).peeks,
 	} {
 		t.Run(name, func(t *testing.T) { part(o.withT(t)) })
 	}
@@ -522,6 +523,42 @@ func (o *wrapperSite) changes() {
 		id := change.line[strings.LastIndexByte(change.line, ' ')+1:]
 		if text := o.slurm("scontrol", "show", "job", id); !strings.Contains(strings.ReplaceAll(text, "\n", " \n"), strings.ReplaceAll(change.want, "\n", " \n")) {
 			o.Errorf("amod %s: no %q in %s", change.line, change.want, text)
+		}
+	}
+	o.run(nil, dir, "akill", "-u", "all", "0")
+}
+
+// peeks: apeek, by the patterns of Slurm's file names, aswitch, and jobs by their names.
+func (o *wrapperSite) peeks() {
+	dir := o.workDir(&o.alice)
+	array := strings.TrimSpace(o.slurm("sbatch", "--parsable", "--uid="+o.alice.name, "--gid="+o.alice.name, "--chdir="+dir, "--job-name=patterned",
+		"--output=%x-%A_%2a.%u.log", "--array=1-2", "--wrap=echo I am $SLURM_ARRAY_TASK_ID; sleep 300"))
+	held := o.submit(&o.alice, dir, "-H", "-J", "waits", "true")
+	for _, id := range []string{array + "[1]", array + "[2]"} {
+		o.await("the output of "+id, func() (string, bool) {
+			d := o.run(&o.alice, dir, "apeek", id)
+			return d.out + d.errors, strings.Contains(d.out, "I am")
+		})
+	}
+	for _, act := range []struct {
+		line string
+		code int
+		want string
+	}{
+		{"apeek " + array + "[2]", 0, "I am 2\n"},
+		{"apeek patterned", 0, "<< output of job " + array + "[1] >>\nI am 1\n<< output of job " + array + "[2] >>\nI am 2\n"},
+		{"apeek waits", 0, "Job <" + held + "> has not started yet\n"},
+		{"aswitch low waits", 0, "Job <" + held + "> is switched to queue <low>\n"},
+		{"ajobs -noheader -o jobid:1\tqueue waits", 0, held + " low\n"},
+		{"aswitch low patterned", 1, "Job <" + array + ">: Job has started already\n"},
+		{"akill waits patterned", 0, "Job <" + held + "> is being terminated\nJob <" + array + "> is being terminated\n"},
+	} {
+		words := strings.Split(act.line, " ")
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "\t", " ")
+		}
+		if d := o.run(&o.alice, dir, words...); d.code != act.code || d.out+d.errors != act.want {
+			o.Errorf("%s: %+v, want %d, %q", act.line, d, act.code, act.want)
 		}
 	}
 	o.run(nil, dir, "akill", "-u", "all", "0")
