@@ -123,6 +123,20 @@ func (b *Balance) Join(name string, m Measures, slots int) {
 	h.Slots, h.Gone, h.Idle = min(max(slots, 1), maxSlots), false, 0
 }
 
+// Resize sets the number of items that run side by side on a host, between rounds: its
+// rate and its CPU, which were measured with another number, change in proportion. A host
+// that isn't there is ignored.
+func (b *Balance) Resize(name string, slots int) {
+	h := b.find(name)
+	slots = min(max(slots, 1), maxSlots)
+	if h == nil || h.Slots == slots {
+		return
+	}
+	factor := float64(slots) / float64(h.Slots)
+	h.Rate, h.Measures[CPU] = min(h.Rate*factor, maxNumber), min(h.Measures[CPU]*factor, maxMeasure)
+	h.Slots = slots
+}
+
 // Bounds far above all real values, which keep sums in range.
 const (
 	maxMeasure = 1e100

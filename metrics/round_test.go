@@ -148,3 +148,17 @@ func TestJoinAfterAStep(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A host with half the slots is expected to do half the work.
+func TestResize(t *testing.T) {
+	b := metrics.New(metrics.Options{RoundItems: 30})
+	for _, host := range []string{"a", "b"} {
+		b.Join(host, metrics.Measures{metrics.CPU: 10}, 4)
+	}
+	b.Done([]metrics.Response{{Host: "a", Items: 15, Took: 1e9}, {Host: "b", Items: 15, Took: 1e9}})
+	b.Resize("a", 2)
+	b.Resize("nobody", 2)
+	if got := b.Next(1000, true); got[0].Items != 10 || got[1].Items != 20 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -33,11 +33,12 @@ type pace struct {
 	start    time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
 	measure  time.Duration // longest time that the first round waits for hosts that are being measured
 	rest     time.Duration // first pause of a host that had no free slots
+	waiting  time.Duration // after which the user is told that all jobs wait
 }
 
 // defaultPace is the pace outside of tests.
 func defaultPace() pace {
-	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second}
+	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second, waiting: 2 * time.Second}
 }
 
 // Start begins a split and runs it to its end. The definition's name, token and time

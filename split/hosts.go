@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ type Measure func(ctx context.Context, dir, host string, slots int) (metrics.Mea
 // hosts knows which hosts may take part.
 type hosts struct {
 	only         []string      // from the command line; none: all
-	slots        int           // of each; 0: all that it has
+	slots        int           // of each; 0: all that it has; FreeSlots
 	measure      Measure       // nil: all are the same
 	dir          string        // for measure
 	firstRest    time.Duration // the first rest of a host
@@ -30,7 +31,7 @@ type hosts struct {
 	measurements sync.WaitGroup
 
 	up        map[string]backends.Host // of the last snapshot
-	free      map[string]int           // slots that no job had then
+	free      map[string]int           // slots that no job of others had then
 	measured  map[string]metrics.Measures
 	requested map[string]bool
 	answers   chan answer
@@ -71,22 +72,15 @@ func newHosts(only []string, slots int, measure Measure, dir string, firstRest t
 }
 
 // update applies a snapshot of the farm, and begins to measure hosts that are new in it.
-func (h *hosts) update(ctx context.Context, farm *backends.Snapshot) {
+func (h *hosts) update(ctx context.Context, farm *farm) {
 	h.up, h.free, h.down = map[string]backends.Host{}, map[string]int{}, map[string]bool{}
-	for _, host := range farm.Hosts {
+	for _, host := range farm.hosts {
 		if host.State == backends.HostDown {
 			h.down[host.Name] = true
 		}
 		if host.State == backends.HostUp && host.Slots > 0 && (len(h.only) == 0 || slices.Contains(h.only, host.Name)) {
 			h.up[host.Name] = host
-			h.free[host.Name] = host.Slots
-		}
-	}
-	for i := range farm.Jobs {
-		if farm.Jobs[i].State == backends.Running {
-			for _, p := range farm.Jobs[i].Hosts {
-				h.free[p.Host] -= p.Slots
-			}
+			h.free[host.Name] = host.Slots - farm.taken[host.Name]
 		}
 	}
 	for name := range h.up {
@@ -125,8 +119,11 @@ func (h *hosts) addMeasures(a answer) {
 // slotsOf returns the number of a task's slots on a host.
 func (h *hosts) slotsOf(name string) int {
 	have := max(h.up[name].Slots, 1)
-	if h.slots == 0 {
+	switch h.slots {
+	case 0:
 		return have
+	case FreeSlots:
+		return max(min(h.free[name], have), 1)
 	}
 	return min(h.slots, have)
 }
@@ -149,7 +146,7 @@ func (h *hosts) membership(part []string, now time.Time) (leave, join []string) 
 		_, known := h.measured[name]
 		rests := now.Before(h.resting[name].until)
 		if !rests && !slices.Contains(part, name) && h.resting[name].next > 0 {
-			rests = h.free[name] < h.slotsOf(name)
+			rests = h.free[name] < h.slotsOf(name) // of FreeSlots: none is free
 		}
 		return up && known && !h.excluded[name] && !rests
 	}
@@ -174,14 +171,15 @@ func (h *hosts) missing() []string {
 
 // snapshots returns a channel of snapshots of the farm: one at once, one when the queue
 // has changed, at most one in every, and one soon after a nudge.
-func snapshots(ctx context.Context, queue Queue, every time.Duration, nudge <-chan struct{}) <-chan snapshot {
+// prefix begins the names of the split's jobs.
+func snapshots(ctx context.Context, queue Queue, prefix string, every time.Duration, nudge <-chan struct{}) <-chan snapshot {
 	to := make(chan snapshot)
 	changed := watchQueue(ctx, queue)
 	go func() {
 		for ctx.Err() == nil {
-			farm, err := queue.Snapshot(ctx, time.Now())
+			s, err := queryFarm(ctx, queue, prefix, time.Now())
 			select {
-			case to <- snapshot{farm, err}:
+			case to <- snapshot{s, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -206,6 +204,44 @@ func snapshots(ctx context.Context, queue Queue, every time.Duration, nudge <-ch
 }
 
 type snapshot struct {
-	farm *backends.Snapshot
+	farm *farm
 	err  error
+}
+
+// farm is what a split keeps of a snapshot: no job of others.
+type farm struct {
+	hosts []backends.Host
+	taken map[string]int          // slots of each host that jobs of others have
+	own   map[string]backends.Job // the split's jobs by name; one that has not ended replaces one that has
+}
+
+func queryFarm(ctx context.Context, queue Queue, prefix string, endedSince time.Time) (*farm, error) {
+	s, err := queue.Snapshot(ctx, endedSince)
+	if err != nil {
+		return nil, err
+	}
+	return farmOf(s, prefix), nil
+}
+
+// measuringJob is the name of a job that measures a host (metrics/qualify).
+const measuringJob = "asplit/qualify"
+
+// farmOf returns the hosts of a snapshot, the slots that jobs of others have, and the jobs
+// whose names begin with prefix. Jobs that measure hosts are over when a task begins.
+func farmOf(s *backends.Snapshot, prefix string) *farm {
+	f := &farm{hosts: s.Hosts, taken: map[string]int{}, own: map[string]backends.Job{}}
+	for _, jobs := range [][]backends.Job{s.Ended, s.Jobs} {
+		for i := range jobs {
+			j := &jobs[i]
+			switch {
+			case strings.HasPrefix(j.Name, prefix):
+				f.own[j.Name] = *j
+			case j.State == backends.Running && j.Name != measuringJob:
+				for _, p := range j.Hosts {
+					f.taken[p.Host] += p.Slots
+				}
+			}
+		}
+	}
+	return f
 }

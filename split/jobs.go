@@ -113,6 +113,7 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		known[jobs[i].ID.Job] = &jobs[i]
 	}
 	var waiting []*row
+	var first *backends.Job // of those
 	for _, t := range r.core.Open() {
 		w := r.tasks[t.N]
 		job := known[w.Job]
@@ -120,7 +121,9 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		case w.Job == 0:
 		case job != nil && !job.State.Ended():
 			if job.State != backends.Running {
-				waiting = append(waiting, w)
+				if waiting = append(waiting, w); first == nil {
+					first = job
+				}
 			}
 		default:
 			over, err := r.endWithoutResult(t, job)
@@ -132,8 +135,55 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 			}
 		}
 	}
+	r.reportWaiting(waiting, first)
 	r.withdraw(ctx, waiting)
 	return ended, nil
+}
+
+// waitingEvery is the interval at least between two messages that jobs wait.
+const waitingEvery = 30 * time.Second
+
+// reportWaiting logs which job waits, and why, if all open jobs have done so for a while;
+// again when the reason is another one. first is the job of the first of them.
+func (r *runner) reportWaiting(waiting []*row, first *backends.Job) {
+	now := time.Now()
+	switch {
+	case len(waiting) == 0 || len(waiting) < len(r.core.Open()):
+		r.waitingSince = time.Time{}
+		return
+	case r.waitingSince.IsZero():
+		r.waitingSince = now
+	}
+	if now.Sub(r.waitingSince) < r.pace.waiting {
+		r.querySoon()
+		return
+	}
+	text := waitingText(waiting, first)
+	if text == r.waitingTold || now.Before(r.waitingNext) {
+		return
+	}
+	r.waitingTold, r.waitingNext = text, now.Add(waitingEvery)
+	r.log(text)
+}
+
+// waitingText says that the split's jobs wait in the queue, with the reason of the first.
+func waitingText(waiting []*row, first *backends.Job) string {
+	reason := oneLine(first.Reason)
+	if reason == "" {
+		reason = "the queue gives no reason: see ajobs -l"
+	}
+	more := ""
+	if n := len(waiting) - 1; n > 0 {
+		more = fmt.Sprintf(" (%d more wait)", n)
+	}
+	return fmt.Sprintf("job %v waits for %s on %s: %s%s", first.ID, slotsText(max(waiting[0].Slots, 1)), shown(waiting[0].Host), reason, more)
+}
+
+func slotsText(n int) string {
+	if n == 1 {
+		return "a slot"
+	}
+	return fmt.Sprintf("%d slots", n)
 }
 
 // endWithoutResult ends a task that seems to have no result though its job has ended. job is nil
@@ -300,18 +350,12 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	if len(unsure) == 0 {
 		return nil
 	}
-	farm, err := r.Queue.Snapshot(ctx, r.def.Began.Add(-time.Hour)) // the queue's clock may be behind
+	farm, err := queryFarm(ctx, r.Queue, r.def.jobPrefix(), r.def.Began.Add(-time.Hour)) // the queue's clock may be behind
 	if err != nil {
 		return err
 	}
-	names := map[string]*backends.Job{}
-	for _, jobs := range [][]backends.Job{farm.Ended, farm.Jobs} { // a job that has not ended replaces one that has
-		for i := range jobs {
-			names[jobs[i].Name] = &jobs[i]
-		}
-	}
 	for _, w := range unsure {
-		if job := names[r.def.JobName(w.N)]; job != nil {
+		if job, ok := farm.own[r.def.JobName(w.N)]; ok {
 			w.Job, w.Submitted = job.ID.Job, job.Submitted
 		}
 	}
@@ -323,12 +367,21 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 func (r *runner) spec(w *row) backends.Spec {
 	s := r.Spec
 	s.Name, s.Hosts = r.def.JobName(w.N), []string{w.Host}
-	s.Slots, s.OneHost = r.hosts.slotsOf(w.Host), true
+	s.Slots, s.OneHost = r.slots(w), true
 	s.Command = append(append([]string(nil), r.Program...), r.dir.Path, strconv.FormatInt(w.N, 10))
 	s.Dir = r.Work
 	s.Stdin, s.Stdout = "", task.File(r.dir.Path, w.N, task.KindLog)
 	s.Stderr = s.Stdout
 	return s
+}
+
+// slots returns the number of slots of a task's job. A task that was stored before it had
+// a number has that of its host.
+func (r *runner) slots(w *row) int {
+	if w.Slots > 0 {
+		return w.Slots
+	}
+	return r.hosts.slotsOf(w.Host)
 }
 
 // writeOrder writes a task's order, unless it is there: its job may be running already.
@@ -344,7 +397,7 @@ func (r *runner) writeOrder(w *row) (err error) {
 	}()
 	o := task.Order{
 		Argv: r.def.Argv, Mode: r.def.Mode, First: r.def.Input.Number(w.First), Count: w.Count, Null: r.def.Input.Null,
-		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed, Slots: r.hosts.slotsOf(w.Host),
+		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed, Slots: r.slots(w),
 	}
 	head, err := o.Encode()
 	if err != nil {

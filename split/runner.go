@@ -32,6 +32,9 @@ type runner struct {
 	fresh           map[int64]bool // tasks that can't have a job yet
 	withdrawn       map[int64]bool // tasks whose jobs asplit kills
 	late            map[int64]time.Time
+	waitingSince    time.Time // since when all open jobs wait to begin; zero: not all do
+	waitingNext     time.Time // when the user may be told again
+	waitingTold     string    // what the user was told last
 	stuck           time.Time // since when all open jobs of the round wait to begin; zero: not all do
 	refused         error     // why the last submission failed; nil: it did not
 	joined          bool      // a host took part
@@ -107,7 +110,7 @@ func (r *runner) main(ctx context.Context) error {
 	defer func() { cancel(); r.hosts.measurements.Wait() }()
 	r.results = watchDir(watching, r.dir.Path)
 	r.changed = watchQueue(watching, r.Queue)
-	r.snapshots = snapshots(watching, r.Queue, r.pace.snapshot, r.nudge)
+	r.snapshots = snapshots(watching, r.Queue, r.def.jobPrefix(), r.pace.snapshot, r.nudge)
 	var err error
 	for over := false; err == nil && !over; {
 		if over, err = r.step(ctx); err == nil && !over {
@@ -200,7 +203,7 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 	rows := make([]*row, len(round))
 	clear(r.tasks)
 	for i, t := range round {
-		rows[i] = &row{Task: *t}
+		rows[i] = &row{Task: *t, Slots: r.hosts.slotsOf(t.Host)}
 		r.tasks[t.N], r.fresh[t.N] = rows[i], true
 	}
 	r.stuck = time.Time{}
@@ -237,6 +240,11 @@ func (r *runner) closeRound(ctx context.Context) error {
 func (r *runner) changeHosts(ctx context.Context) error {
 	if r.hosts.up == nil { // no snapshot yet
 		return nil
+	}
+	if r.def.Slots == FreeSlots {
+		for _, name := range r.core.Hosts {
+			r.core.Balance.Resize(name, r.hosts.slotsOf(name))
+		}
 	}
 	leave, join := r.hosts.membership(r.core.Hosts, time.Now())
 	for _, name := range leave {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +21,16 @@ type Definition struct {
 	Argv      []string
 	Mode      task.Mode
 	Input     Input
-	Slots     int // of each job, and items side by side in it; 0: all of its host
+	Slots     int // of each job, and items side by side in it; 0: all of its host; FreeSlots
 	Hosts     []string
 	Unordered bool
 	Measured  bool // hosts are measured before they take part
 	Balance   metrics.Options
 	Options   []string // of the jobs' submission: not interpreted here
 }
+
+// FreeSlots in Definition.Slots: as many as are free on the host when a round begins, 1 at least.
+const FreeSlots = -1
 
 // Input is where items come from.
 type Input struct {
@@ -81,9 +85,9 @@ func CheckName(name string) error {
 }
 
 // JobName returns the name of a task's job: asplit/NAME.TOKEN/N.
-func (d *Definition) JobName(n int64) string {
-	return fmt.Sprintf("asplit/%s.%s/%d", d.Name, d.Token, n)
-}
+func (d *Definition) JobName(n int64) string { return d.jobPrefix() + strconv.FormatInt(n, 10) }
+
+func (d *Definition) jobPrefix() string { return fmt.Sprintf("asplit/%s.%s/", d.Name, d.Token) }
 
 // token returns six random letters and digits.
 func token() string { return strings.ToLower(rand.Text()[:6]) }

@@ -97,7 +97,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "file", Usage: "the items are the lines of `FILE`"},
 		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
 		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},
-		&cli.StringFlag{Name: "slots", Value: "1", Usage: "slots of each job, and items that run side by side: `N`, or all (of the host)"},
+		&cli.StringFlag{Name: "slots", Usage: "slots of each job, and items that run side by side: `N`, free (all that are free on the host; the default with {}), or all of the host; 1 without {}"},
 		&cli.StringFlag{Name: "round", Value: "30s", Usage: "length of a round, or number of its items: `TIME|N`"},
 		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "`RULE` by which task sizes are adjusted: rate (each host's measured rate), step (step by step) or equal (not at all)"},
 		&cli.StringFlag{Name: "profile", Value: "balanced", Usage: "what the work needs of a host: cpu, io, gpu, balanced, or by hand as C=70,M=30: `PROFILE`"},

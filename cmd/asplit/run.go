@@ -145,11 +145,8 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 		return d, err
 	}
 	d.Measured = d.Balance.Rule != metrics.Equal && !c.Bool("no-qualify")
-	if text := c.String("slots"); text != "all" {
-		d.Slots, err = strconv.Atoi(text)
-		if err != nil || d.Slots < 1 {
-			return d, shell.Usagef("--slots %q: want a number, or all", text)
-		}
+	if d.Slots, err = slots(c, d.Mode); err != nil {
+		return d, err
 	}
 	if c.IsSet("hosts") {
 		for name := range strings.SplitSeq(c.String("hosts"), ",") {
@@ -165,6 +162,30 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 		}
 	}
 	return d, nil
+}
+
+// maxSlots is far above the slots of any host.
+const maxSlots = 1 << 20
+
+// slots returns Definition.Slots. A command that runs once a task uses one slot, unless
+// the user knows that it uses more.
+func slots(c *cli.Context, mode task.Mode) (int, error) {
+	text := c.String("slots")
+	switch {
+	case text == "all":
+		return 0, nil
+	case text == "free":
+		return split.FreeSlots, nil
+	case text == "" && mode == task.Each:
+		return split.FreeSlots, nil
+	case text == "":
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxSlots {
+		return 0, shell.Usagef("--slots %q: want a number from 1 to %d, free, or all", text, maxSlots)
+	}
+	return n, nil
 }
 
 func input(c *cli.Context) (in split.Input, err error) {
