@@ -144,3 +144,31 @@ func sums[V ~[elements]float64](hosts []V) (all [elements]float64) {
 	}
 	return all
 }
+
+// Load holds what a host's job load metric is made of, by Element. All are in percent: X of
+// what all hosts have, CM of the work, CU in points that sum to 100 over the hosts, JL of
+// a round.
+type Load struct {
+	Host      string
+	Influence Factors // I: of the work; the same for each host
+	X, CM, CU [elements]float64
+	JL        float64
+}
+
+// Loads returns the loads of the hosts that are there, in the order in which they first
+// joined.
+func (b *Balance) Loads() []Load {
+	hosts := b.present()
+	all := measures(hosts)
+	factors := b.options.Factors.Over(all)
+	x, cm, cu, jl := X(all), CM(all, factors), CU(all, factors), JL(all, factors)
+	loads := make([]Load, len(hosts))
+	for n, h := range hosts {
+		l := Load{Host: h.Name, CU: cu[n], JL: jl[n]}
+		for e := range elements {
+			l.Influence[e], l.X[e], l.CM[e] = 100*factors[e], 100*x[n][e], 100*cm[n][e]
+		}
+		loads[n] = l
+	}
+	return loads
+}

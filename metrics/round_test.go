@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -160,5 +161,25 @@ func TestResize(t *testing.T) {
 	b.Resize("nobody", 2)
 	if got := b.Next(1000, true); got[0].Items != 10 || got[1].Items != 20 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// JL is the sum of I × CU; I cancels out of CU, which is X in points.
+func TestLoads(t *testing.T) {
+	for _, cpu := range []float64{80, 40} {
+		b := metrics.New(metrics.Options{Factors: metrics.Factors{metrics.CPU: cpu, metrics.Memory: 20, metrics.GPU: 100}}) // no host has a GPU
+		b.Join("a", metrics.Measures{metrics.CPU: 30, metrics.Memory: 1}, 1)
+		b.Join("b", metrics.Measures{metrics.CPU: 10, metrics.Memory: 1}, 1)
+		a := b.Loads()[0]
+		influence := 100 * cpu / (cpu + 20)
+		want := map[string][2]float64{
+			"I": {a.Influence[metrics.CPU], influence}, "X": {a.X[metrics.CPU], 75}, "CM": {a.CM[metrics.CPU], 0.75 * influence}, "CU": {a.CU[metrics.CPU], 75},
+			"JL": {a.JL, 0.75*influence + 0.5*(100-influence)}, "GPU": {a.Influence[metrics.GPU], 0},
+		}
+		for what, pair := range want {
+			if math.Abs(pair[0]-pair[1]) > 1e-9 {
+				t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
+			}
+		}
 	}
 }

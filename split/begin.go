@@ -22,6 +22,7 @@ type Options struct {
 	Stderr   io.Writer     // gets what items write on standard error
 	Reporter Reporter
 	Report   func(*Report) error // called at the end, unless nil
+	Tag      bool                // each line of an item's output begins with the item and a tab
 	Keep     bool                // the directory is not removed at the end
 
 	pace pace // zero: the usual one

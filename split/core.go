@@ -224,6 +224,17 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, excluded 
 	return t, excluded
 }
 
+// Shorten returns all but the first count items of an open task, which was halted, to be
+// assigned again.
+func (c *Core) Shorten(n, count int64) {
+	t := c.open[n]
+	if t == nil || count >= t.Count {
+		return
+	}
+	c.returnPiece(Piece{First: t.First + count, Count: t.Count - count})
+	t.Count = count
+}
+
 func (c *Core) returnPiece(p Piece) {
 	at, _ := slices.BinarySearchFunc(c.Front, p, func(a, b Piece) int { return cmp.Compare(a.First, b.First) })
 	c.Front = slices.Insert(c.Front, at, p)

@@ -2,6 +2,7 @@ package split
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ type delivery struct {
 	source    source
 	input     Input
 	log       func(string)
+	tag       bool
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -101,7 +103,8 @@ func (d *delivery) deliver(t *Task) error {
 	}
 	to := bufio.NewWriterSize(d.out, 64<<10)
 	err = result.Each(func(r task.Record) error {
-		if _, err := io.Copy(to, result.Output(r)); err != nil {
+		tag := d.tagOf(t.First + r.Item)
+		if _, err := io.Copy(tagged(to, tag), result.Output(r)); err != nil {
 			return err
 		}
 		if r.Err == 0 && r.Status == 0 {
@@ -110,7 +113,7 @@ func (d *delivery) deliver(t *Task) error {
 		if err := to.Flush(); err != nil { // the item's standard error goes behind its output
 			return err
 		}
-		if _, err := io.Copy(d.errs, result.Errors(r)); err != nil {
+		if _, err := io.Copy(tagged(d.errs, tag), result.Errors(r)); err != nil {
 			return err
 		}
 		if r.Status != 0 {
@@ -137,3 +140,40 @@ func (d *delivery) failure(item int64, r task.Record) string {
 
 // shown returns the beginning of an item's text, printable.
 func (d *delivery) shown(item int64) string { return printable.Text(d.source.text(item)) }
+
+// tagOf returns what the lines of an item's output begin with.
+func (d *delivery) tagOf(item int64) string {
+	if !d.tag {
+		return ""
+	}
+	return d.shown(item) + "\t"
+}
+
+// tagged returns a writer that writes each line behind a tag. A tag of "" changes nothing.
+func tagged(to io.Writer, tag string) io.Writer {
+	if tag == "" {
+		return to
+	}
+	return &tagWriter{to: to, tag: tag}
+}
+
+type tagWriter struct {
+	to     io.Writer
+	tag    string
+	within bool // a line
+}
+
+func (w *tagWriter) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		if !w.within {
+			if _, err := io.WriteString(w.to, w.tag); err != nil {
+				return 0, err
+			}
+		}
+		if _, err := w.to.Write(line); err != nil {
+			return 0, err
+		}
+		w.within = line[len(line)-1] != '\n'
+	}
+	return len(p), nil
+}

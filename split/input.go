@@ -21,6 +21,7 @@ type source interface {
 	text(item int64) string
 	sync() error
 	close() error
+	separator() byte
 }
 
 // numbers are the items of a range.
@@ -31,6 +32,7 @@ func (numbers) changed() <-chan struct{}      { return nil }
 func (n numbers) text(item int64) string      { return fmt.Sprint(n.from + item) }
 func (numbers) sync() error                   { return nil }
 func (numbers) close() error                  { return nil }
+func (numbers) separator() byte               { return '\n' }
 
 func (n numbers) copy(to io.Writer, first, count int64) error {
 	for i := range count {
@@ -78,6 +80,7 @@ func (s *stream) copy(to io.Writer, first, count int64) error { return s.spool.c
 func (s *stream) text(item int64) string { return s.spool.text(item, maxText) }
 func (s *stream) sync() error            { return s.spool.sync() }
 func (s *stream) close() error           { return s.spool.close() }
+func (s *stream) separator() byte        { return s.spool.separator }
 
 // openStream opens the spool in a file and reads in from its beginning: the stream has
 // an error if in differs from what the spool holds. If the input ended in an earlier
@@ -201,6 +204,14 @@ func openSource(d *Definition, dir *Dir, in io.Reader, before inputState) (sourc
 			}
 			in = f // closed with this process
 		}
+	case Again:
+		_, items, err := readFailed(d.Input.Path)
+		if err != nil {
+			return nil, fmt.Errorf("read the items that failed in %s: %w", d.Input.Path, err)
+		}
+		in = bytes.NewReader(items)
+	case Several:
+		return openMerged(d.Input.Sources, dir, separator, in, before)
 	case Stdin:
 	default:
 		return nil, fmt.Errorf("input of kind %q", d.Input.Kind)

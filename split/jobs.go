@@ -62,8 +62,13 @@ func (r *runner) result(t *Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	r.core.Shorten(t.N, result.Count)
 	w := r.tasks[t.N]
 	w.Began, w.Ended = result.Began, result.Ended
+	if err := r.joblog.add(t, result, r.source); err != nil {
+		return false, errors.Join(err, result.Close())
+	}
+	r.runFailed += result.Failed
 	r.end(w, Whole, result.Took())
 	os.Remove(task.File(r.dir.Path, t.N, task.KindOrder))
 	os.Remove(task.File(r.dir.Path, t.N, task.KindLog))
@@ -81,6 +86,10 @@ func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	if excluded {
 		r.hosts.excluded[w.Host] = true
 		r.log(fmt.Sprintf("%s is left out: %d tasks in a row failed there", shown(w.Host), maxStrikes))
+	}
+	if ended.State == Killer {
+		r.runFailed++
+		r.joblogErr = errors.Join(r.joblogErr, r.joblog.addKiller(ended, r.source))
 	}
 	if ended.State == Done || ended.State == Killer {
 		r.runItems += ended.Count
@@ -345,6 +354,17 @@ func (r *runner) recordSubmitted(ctx context.Context, rows []*row, at time.Time,
 	return errors.Join(err, r.store.Save(ctx, r.core, false, rows...))
 }
 
+// adoptUnsure finds the jobs of open tasks that may have one.
+func (r *runner) adoptUnsure(ctx context.Context) error {
+	var unsure []*row
+	for _, t := range r.core.Open() {
+		if w := r.tasks[t.N]; w.Job == 0 && !r.fresh[t.N] {
+			unsure = append(unsure, w)
+		}
+	}
+	return r.adopt(ctx, unsure)
+}
+
 // adopt finds the jobs of tasks that may have been submitted already, by their names.
 func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	if len(unsure) == 0 {
@@ -398,6 +418,13 @@ func (r *runner) writeOrder(w *row) (err error) {
 	o := task.Order{
 		Argv: r.def.Argv, Mode: r.def.Mode, First: r.def.Input.Number(w.First), Count: w.Count, Null: r.def.Input.Null,
 		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed, Slots: r.slots(w),
+		Number: r.def.Input.position(r.def.Input.Number(w.First)), Retries: r.def.Retries, Timeout: r.def.Timeout,
+		Halt: r.def.Halt.When, Fails: r.def.Halt.Fails,
+	}
+	if r.def.Input.Kind == Again {
+		for i := range w.Count {
+			o.Each = append(o.Each, r.def.Input.position(r.def.Input.Number(w.First+i)))
+		}
 	}
 	head, err := o.Encode()
 	if err != nil {

@@ -1,5 +1,11 @@
 package split
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
 // sequencer puts tasks that have ended into the order of their items.
 type sequencer struct {
 	next      int64           // the first item whose result is still to come
@@ -24,5 +30,12 @@ func (l *sequencer) add(t *Task) []*Task {
 		l.next += t.Count
 		ready = append(ready, t)
 	}
+	return ready
+}
+
+// flush returns what is held, in the order of the items, though some before it are missing.
+func (l *sequencer) flush() []*Task {
+	ready := slices.SortedFunc(maps.Values(l.held), func(a, b *Task) int { return cmp.Compare(a.First, b.First) })
+	clear(l.held)
 	return ready
 }

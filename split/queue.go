@@ -82,4 +82,16 @@ type Report struct {
 	Ended   time.Time     `json:"ended"`
 	Seconds float64       `json:"seconds"`
 	Rounds  []RoundReport `json:"rounds"`
+	Loads   []LoadReport  `json:"loads"` // at the end
+}
+
+// LoadReport is one element of a host's job load metric, in percent: see metrics.Load.
+type LoadReport struct {
+	Host      string  `json:"host"`
+	Element   string  `json:"element"`
+	Influence float64 `json:"influence_percent"`
+	X         float64 `json:"x_percent"`
+	CM        float64 `json:"cm_percent"`
+	CU        float64 `json:"cu_points"`
+	JL        float64 `json:"jl_percent"` // of all elements
 }

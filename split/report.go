@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/metrics"
 )
 
 func (r *runner) roundReport(e endedRound) RoundReport {
@@ -33,6 +34,7 @@ func (r *runner) report() (*Report, error) {
 		Name: r.def.Name, Items: r.delivery.items, Failed: r.delivery.failed, Killers: r.delivery.killers,
 		Began: r.def.Began.UTC(), Ended: now, Seconds: now.Sub(r.def.Began).Seconds(),
 	}
+	all.Loads = r.loadReports()
 	index := map[int]int{}
 	err := r.store.Rounds(ctx, func(e endedRound) error {
 		index[e.N] = len(all.Rounds)
@@ -48,6 +50,19 @@ func (r *runner) report() (*Report, error) {
 		}
 		return nil
 	})
+}
+
+// loadReports returns the elements that count, host by host.
+func (r *runner) loadReports() []LoadReport {
+	var all []LoadReport
+	for _, l := range r.core.Balance.Loads() {
+		for _, e := range metrics.Elements() {
+			if l.Influence[e] > 0 {
+				all = append(all, LoadReport{Host: l.Host, Element: e.String(), Influence: l.Influence[e], X: l.X[e], CM: l.CM[e], CU: l.CU[e], JL: l.JL})
+			}
+		}
+	}
+	return all
 }
 
 // progress reports how far the split is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // runner runs one split.
@@ -36,6 +38,11 @@ type runner struct {
 	waitingNext     time.Time // when the user may be told again
 	waitingTold     string    // what the user was told last
 	stuck           time.Time // since when all open jobs of the round wait to begin; zero: not all do
+	joblog          *joblog
+	joblogErr       error
+	haltedAt        time.Time // zero: not halted
+	haltKilled      bool      // the jobs of a halted split were killed
+	runFailed       int64     // items that failed in this run
 	refused         error     // why the last submission failed; nil: it did not
 	joined          bool      // a host took part
 	measuringLogged bool      // the user knows that hosts are measured
@@ -76,10 +83,17 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 		return err
 	}
 	r.inputEnded = before.Ended
+	if err := os.Remove(dir.file(task.FileHalt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("resume a split that was halted: %w", err)
+	}
 	if r.source, err = openSource(d, dir, o.Stdin, before); err != nil {
 		return err
 	}
-	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log})
+	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log, tag: o.Tag})
+	if r.joblog, err = openJoblog(d); err != nil {
+		return errors.Join(err, r.delivery.finish(true))
+	}
+	defer func() { err = errors.Join(err, r.joblog.close()) }()
 	if err := r.restore(ctx); err != nil {
 		return errors.Join(err, r.delivery.finish(true))
 	}
@@ -98,10 +112,28 @@ func (r *runner) restore(ctx context.Context) (err error) {
 			r.tasks[t.N] = &t
 		}
 		if t.State == Done || t.State == Killer {
+			if err := r.mendJoblog(task); err != nil {
+				return err
+			}
 			r.delivery.add(r.sequencer.add(task))
 		}
 		return nil
 	})
+}
+
+// mendJoblog adds what is missing in the joblog of a task that ended in an earlier run.
+func (r *runner) mendJoblog(t *Task) error {
+	if r.joblog == nil {
+		return nil
+	}
+	if t.State == Killer {
+		return r.joblog.addKiller(t, r.source)
+	}
+	result, err := task.OpenResult(task.File(r.dir.Path, t.N, task.KindResult), r.def.Input.Number(t.First), t.Count)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.joblog.add(t, result, r.source), result.Close())
 }
 
 // main runs until all is done, or ctx ends.
@@ -120,6 +152,11 @@ func (r *runner) main(ctx context.Context) error {
 	if ctx.Err() != nil {
 		cancel()
 		return r.stop()
+	}
+	if errors.Is(err, ErrHalted) {
+		cancel()
+		r.hosts.measurements.Wait()
+		return r.finishHalted(err)
 	}
 	if err != nil {
 		cancel()
@@ -149,6 +186,12 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 	default:
 	}
 	if err := r.ignoreUnreachable(r.collect(ctx)); err != nil {
+		return false, err
+	}
+	if r.joblogErr != nil {
+		return false, r.joblogErr
+	}
+	if halting, err := r.halt(ctx); halting || err != nil {
 		return false, err
 	}
 	have, ended, err := r.source.count()
@@ -340,14 +383,8 @@ func (r *runner) finish() error {
 	if err := r.delivery.finish(false); err != nil {
 		return r.withResumeHint(err)
 	}
-	if r.Report != nil {
-		report, err := r.report()
-		if err == nil {
-			err = r.Report(report)
-		}
-		if err != nil {
-			return r.withResumeHint(err)
-		}
+	if err := r.writeReport(); err != nil {
+		return r.withResumeHint(err)
 	}
 	if err := r.source.close(); err != nil {
 		return r.withResumeHint(err)
@@ -361,6 +398,17 @@ func (r *runner) finish() error {
 		return fmt.Errorf("%w: %d of %d", ErrItems, n, r.delivery.items)
 	}
 	return nil
+}
+
+func (r *runner) writeReport() error {
+	if r.Report == nil {
+		return nil
+	}
+	report, err := r.report()
+	if err != nil {
+		return err
+	}
+	return r.Report(report)
 }
 
 func (r *runner) notify(do func(Reporter)) {

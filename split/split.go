@@ -27,6 +27,56 @@ type Definition struct {
 	Measured  bool // hosts are measured before they take part
 	Balance   metrics.Options
 	Options   []string // of the jobs' submission: not interpreted here
+
+	Retries int           `json:",omitempty"` // how often an item that fails is run again, at once
+	Timeout time.Duration `json:",omitempty"` // of one run of an item; 0: none
+	Halt    Halt          `json:",omitzero"`
+	Joblog  string        `json:",omitempty"` // file that gets a line for each item; absolute
+}
+
+// Halt says when a split halts because items fail.
+type Halt struct {
+	When    task.Halt // "": never
+	Fails   int64     // items
+	Percent float64   // of those that have ended, once minHalt have; 0: Fails counts
+}
+
+// minHalt is the number of items that must have ended before a percentage of them counts.
+const minHalt = 3
+
+// MaxFails bounds the number in ParseHalt.
+const MaxFails = 1_000_000_000
+
+// ParseHalt reads never, or now or soon with a number of failures or a percentage:
+// now,fail=1 or soon,fail=10%.
+func ParseHalt(text string) (Halt, error) {
+	if text == "never" {
+		return Halt{}, nil
+	}
+	parts := regexp.MustCompile(`^(now|soon),fail=([0-9]{1,10})(%?)$`).FindStringSubmatch(text)
+	if parts == nil {
+		return Halt{}, fmt.Errorf("%q: want never, or now or soon with a number of failures or a percentage: now,fail=1 or soon,fail=10%%", text)
+	}
+	n, err := strconv.ParseInt(parts[2], 10, 64)
+	h := Halt{When: task.Halt(parts[1]), Fails: n}
+	if parts[3] != "" {
+		h.Fails, h.Percent = 0, float64(n)
+	}
+	if err != nil || n < 1 || h.Percent > 100 || n > MaxFails {
+		return Halt{}, fmt.Errorf("%q: want a number of failures from 1 to %d, or a percentage from 1 to 100", text, MaxFails)
+	}
+	return h, nil
+}
+
+// Due reports whether a split halts when so many items have ended and failed.
+func (h Halt) Due(ended, failed int64) bool {
+	switch {
+	case h.When == "" || failed == 0:
+		return false
+	case h.Percent > 0:
+		return ended >= minHalt && 100*float64(failed) >= h.Percent*float64(ended)
+	}
+	return failed >= h.Fails
 }
 
 // FreeSlots in Definition.Slots: as many as are free on the host when a round begins, 1 at least.
@@ -39,7 +89,23 @@ type Input struct {
 	Null bool   `json:",omitempty"` // items end in NUL, not in a newline
 	From int64  `json:",omitempty"` // of a range
 	To   int64  `json:",omitempty"` // its last item
+
+	Sources []Source `json:",omitempty"` // of Several
+	Numbers []int64  `json:",omitempty"` // of Again: the items' numbers
 }
+
+// Source is one of several sources of items.
+type Source struct {
+	Kind  Kind     // Stdin, Lines or Words
+	Path  string   `json:",omitempty"`
+	Words []string `json:",omitempty"`
+}
+
+// The bounds of an input.
+const (
+	MaxSources = 64
+	MaxAgain   = 100_000 // items that failed, of one joblog
+)
 
 // Kind is a kind of input.
 type Kind string
@@ -49,15 +115,31 @@ const (
 	Stdin Kind = "stdin" // the lines of standard input, as they arrive
 	Lines Kind = "file"  // the lines of a file
 	Range Kind = "range" // whole numbers
+
+	Several Kind = "several" // sources, in one order: that in which their items arrive
+	Words   Kind = "words"   // of the command line; only in Several
+	Again   Kind = "again"   // the items of a joblog that failed
 )
 
 // Number returns the number that users know an item by: in a range the number itself,
-// else that of its line, from 1. item counts from 0.
+// else that of its line, from 1; of an item that is run again that of the former run.
+// item counts from 0.
 func (i Input) Number(item int64) int64 {
-	if i.Kind == Range {
+	switch i.Kind {
+	case Range:
 		return i.From + item
+	case Again:
+		return i.Numbers[item]
 	}
 	return item + 1
+}
+
+// position returns where an item of a number stands in the order of arrival, from 1.
+func (i Input) position(number int64) int64 {
+	if i.From != 0 || i.To != 0 { // a range, or some of its items again
+		return number - i.From + 1
+	}
+	return number
 }
 
 // ParseRange reads FROM-TO; both may be negative: -3--1.
@@ -100,4 +182,6 @@ var (
 	ErrBusy = errors.New("another asplit process runs it")
 	// ErrItems: the split is done, and some items failed; each was reported.
 	ErrItems = errors.New("items failed")
+	// ErrHalted: the split halted because items failed; Resume runs those that were left.
+	ErrHalted = errors.New("halted")
 )

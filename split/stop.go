@@ -36,13 +36,7 @@ func (r *runner) endJobs() error {
 
 // killAll ends all jobs, and returns when none is left.
 func (r *runner) killAll(ctx context.Context) error {
-	var unsure []*row
-	for _, t := range r.core.Open() {
-		if w := r.tasks[t.N]; w.Job == 0 && !r.fresh[t.N] {
-			unsure = append(unsure, w)
-		}
-	}
-	if err := r.adopt(ctx, unsure); err != nil {
+	if err := r.adoptUnsure(ctx); err != nil {
 		return err
 	}
 	results, changed := watchDir(ctx, r.dir.Path), watchQueue(ctx, r.Queue)

@@ -53,16 +53,18 @@ func (p process) taskProgram() (string, error) {
 	return path, nil
 }
 
-const description = `Reads items (the lines of standard input as they arrive, of a file, or a range of numbers) and works on them in
+const description = `Reads items (the lines of standard input as they arrive, of files, a range of numbers, or words behind :::) and works on them in
 rounds. In each round every host gets one task, a job pinned to it with as many items as suit its speed. The results
 are printed in the order of the items.
 
-In COMMAND's arguments {} stands for the item: COMMAND runs once for each. {start} and {count} stand for a task's
-first number and how many there are: COMMAND runs once a task. With none of them COMMAND runs once a task, with the
-task's items on its standard input. No shell reads COMMAND; in sh -c 'LINE' sh {} the item is $1.
+In COMMAND's arguments {} stands for the item: COMMAND runs once for each. {.} is the item without its extension, {/} its
+last part, {//} its directory, {/.} its last part without extension, {#} its place in the order of arrival, from 1.
+{start} and {count} stand for a task's first number and how many there are: COMMAND runs once a task. With none of them
+COMMAND runs once a task, with the task's items on its standard input; but where items are words behind :::, {} is added
+as the last argument. No shell reads COMMAND: --shell has /bin/sh run a LINE, in which {} is one word, whatever the item.
 
 Each job runs in the working directory: all hosts must have it. The state is in .asplit/NAME there until the end.
-An item whose command fails is reported and not repeated. A task that is killed is repeated on another host; an item
+An item whose command fails is reported; --retries repeats it, and --retry-failed runs it again later. A task that is killed is repeated on another host; an item
 that kills three tasks is reported and left out.
 
 To run a program that has the name of a command below, write ./NAME or its path.`
@@ -70,13 +72,16 @@ To run a program that has the name of a command below, write ./NAME or its path.
 func newApp(p process) *cli.App {
 	return &cli.App{
 		Name: "asplit", Usage: "split work over unequal hosts", ArgsUsage: "COMMAND [ARGUMENT...]",
-		UsageText:   "asplit [OPTION]… COMMAND [ARGUMENT]…\nasplit --resume [OPTION]… [NAME]",
+		UsageText:   "asplit [OPTION]… COMMAND [ARGUMENT]… [::: ITEM…]\nasplit [OPTION]… --shell LINE [::: ITEM…]\nasplit --resume [OPTION]… [NAME]\nasplit --retry-failed JOBLOG [OPTION]…",
 		Description: description,
 		Writer:      p.stdout, ErrWriter: p.stderr,
+		DisableSliceFlagSeparator: true, // a file's name may contain a comma
 		Metadata: map[string]any{commands.RunsCommand: true, commands.Examples: []grammar.Example{
 			{Line: "asplit -P chipA --range 1-20000 ./simulate --seed {}", Does: "20,000 runs, one for each number"},
 			{Line: "find . -name '*.gz' -print0 | asplit --null zcat {} >all", Does: "a file an item, the results in the order of the files"},
 			{Line: "asplit --file words.txt --round 10s ./look-up", Does: "each task's lines on the standard input of one ./look-up"},
+			{Line: "asplit --joblog log --retries 2 gzip {} ::: *.txt", Does: "words of the command line, with a line for each in log"},
+			{Line: "ls | asplit --shell 'sort {} >{.}.sorted && rm {}'", Does: "a line of /bin/sh for each item"},
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
@@ -94,14 +99,24 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
 		&cli.StringFlag{Name: "J", Usage: "`NAME` of the split and of its jobs"},
 		&cli.StringFlag{Name: "range", Usage: "the items are whole numbers: `FROM-TO`"},
-		&cli.StringFlag{Name: "file", Usage: "the items are the lines of `FILE`"},
+		&cli.StringSliceFlag{Name: "file", Usage: "the items are the lines of `FILE`; - is standard input; several: in the order in which items arrive", KeepSpace: true},
 		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "shell", Usage: "COMMAND is one LINE of /bin/sh, in which {} is one word", DisableDefaultText: true},
 		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},
 		&cli.StringFlag{Name: "slots", Usage: "slots of each job, and items that run side by side: `N`, free (all that are free on the host; the default with {}), or all of the host; 1 without {}"},
 		&cli.StringFlag{Name: "round", Value: "30s", Usage: "length of a round, or number of its items: `TIME|N`"},
 		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "`RULE` by which task sizes are adjusted: rate (each host's measured rate), step (step by step) or equal (not at all)"},
 		&cli.StringFlag{Name: "profile", Value: "balanced", Usage: "what the work needs of a host: cpu, io, gpu, balanced, or by hand as C=70,M=30: `PROFILE`"},
+		&cli.StringFlag{Name: "threshold", Usage: "gap between the first host and the last of a round up to which nothing is adjusted: `PERCENT` of the last one's time, 0 to 100 (default: 5)"},
+		&cli.StringFlag{Name: "step", Usage: "what the last host loses to the others with --adjust step: `POINTS` of its CU, above 0 up to 100 (default: 5)"},
 		&cli.BoolFlag{Name: "no-qualify", Usage: "don't measure hosts first; begin with equal shares", DisableDefaultText: true},
+		&cli.StringFlag{Name: "retries", Usage: "run an item that fails again at once, `N` times at most (0 to 100)"},
+		&cli.StringFlag{Name: "timeout", Usage: "end an item that runs longer than `TIME`, such as 10m; its exit status is 124"},
+		&cli.StringFlag{Name: "halt", Usage: "`WHEN` to halt because items fail: never, or soon (no item begins) or now (items that run are ended) with a number or percentage, as in now,fail=1 or soon,fail=10%"},
+		&cli.StringFlag{Name: "joblog", Usage: "write a line for each item to the new `FILE`: number, start, seconds, exit, host"},
+		&cli.StringFlag{Name: "retry-failed", Usage: "run the items again that failed, by the command and options of this `JOBLOG`"},
+		&cli.BoolFlag{Name: "tag", Usage: "begin each line of an item's output with the item and a tab", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print the command lines instead of running them", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "unordered", Usage: "print results as tasks end", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted split; prints all results, from the first one on", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "report", Usage: "print a table of the rounds on standard error at the end", DisableDefaultText: true},
@@ -114,10 +129,14 @@ func flags() []cli.Flag {
 // runApp begins a split or goes on with one.
 func (p process) runApp(c *cli.Context) error {
 	args := c.Args().Slice()
-	if c.Bool("resume") {
+	switch {
+	case c.Bool("resume") && c.IsSet("retry-failed"):
+		return shell.Usagef("--resume continues a split, --retry-failed begins one: use one of the two")
+	case c.Bool("resume"):
 		return p.resume(c, args)
-	}
-	if len(args) == 0 {
+	case c.IsSet("retry-failed"):
+		return p.retryFailed(c, args)
+	case len(args) == 0:
 		return shell.Usagef("no command: see asplit --help")
 	}
 	return p.start(c, args)

@@ -34,6 +34,7 @@ func qualifyCommand(p process) *cli.Command {
 			"The share is the part of the work that a host would get, by the influence factors of the profile (the weights of the six).",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "profile", Usage: "`PROFILE` of influence factors: " + strings.Join(metrics.Profiles(), ", ") + "; or factors by hand: C=70,M=30", Value: "balanced"},
+			&cli.StringFlag{Name: "P", Usage: "project of these jobs, or its step: `PROJECT[:STEP]`"},
 			&cli.StringFlag{Name: "hosts", Usage: "measure these `HOSTS`, such as a,b, by a job on each; " + everyHost + ": each one that is up"},
 			&cli.IntFlag{Name: "slots", Usage: "slots of each job: `N` items side by side", Value: 1},
 		}, table.Flags()...),
@@ -52,9 +53,11 @@ func qualifyCommand(p process) *cli.Command {
 			var answers []qualify.Answer
 			switch {
 			case c.IsSet("hosts"):
-				answers, err = qualifyHosts(c.Context, p, strings.Split(c.String("hosts"), ","), c.Int("slots"))
+				answers, err = qualifyHosts(c.Context, p, jobOptions(c, "P"), strings.Split(c.String("hosts"), ","), c.Int("slots"))
 			case c.IsSet("slots"):
 				err = shell.Usagef("--slots needs --hosts: it is the size of the jobs that measure")
+			case c.IsSet("P"):
+				err = shell.Usagef("-P needs --hosts: it is the project of the jobs that measure")
 			default:
 				answers, err = qualifyHere(c.Context)
 			}
@@ -102,7 +105,7 @@ func qualifyHere(ctx context.Context) ([]qualify.Answer, error) {
 }
 
 // qualifyHosts measures by jobs, in the order of names.
-func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]qualify.Answer, error) {
+func qualifyHosts(ctx context.Context, p process, options, names []string, slots int) ([]qualify.Answer, error) {
 	config, err := p.load()
 	if err != nil {
 		return nil, err
@@ -124,6 +127,10 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	if err != nil {
 		return nil, err
 	}
+	job, err := template(options, submitContext)
+	if err != nil {
+		return nil, err
+	}
 	self, err := p.executable()
 	if err != nil {
 		return nil, err
@@ -140,7 +147,7 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	defer server.Close()
 	hosts := qualify.Hosts{
 		Queue: withFilter(queue, p.stderr), Dir: dir, Argv: []string{self, wordQualify, "--fresh"},
-		Job: backends.Spec{Dir: submitContext.Dir, Env: submitContext.Env, Umask: submitContext.Umask},
+		Job: job,
 	}
 	var answers []qualify.Answer
 	hosts.Measure(ctx, asks, func(a qualify.Answer) { answers = append(answers, a) })

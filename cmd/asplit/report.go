@@ -38,7 +38,21 @@ func report(c *cli.Context, stderr *screen, r *split.Report) error {
 	}
 }
 
-// printReport prints the rounds, a row for each task of theirs, and what it all came to.
+// printLoads prints what each host's job load metric is made of, with the units.
+func printLoads(w io.Writer, loads []split.LoadReport) error {
+	t := table.New("host", "element", "i_percent", "x_percent", "cm_percent", "cu_points", "jl_percent")
+	for _, l := range loads {
+		row := []any{l.Host, l.Element}
+		for _, v := range []float64{l.Influence, l.X, l.CM, l.CU, l.JL} {
+			row = append(row, fmt.Sprintf("%.1f", v))
+		}
+		t.Row(row...)
+	}
+	return table.Print(w, table.Text, t, nil)
+}
+
+// printReport prints the rounds, a row for each task of theirs, the hosts' loads, and what it
+// all came to.
 func printReport(w io.Writer, r *split.Report) error {
 	t := table.New("round", "host", "items", "seconds", "items_per_second", "gap", "end")
 	for _, round := range r.Rounds {
@@ -51,6 +65,9 @@ func printReport(w io.Writer, r *split.Report) error {
 		}
 	}
 	if err := table.Print(w, table.Text, t, nil); err != nil {
+		return err
+	}
+	if err := printLoads(w, r.Loads); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%d items in %s, %d failed\n", r.Items, seconds(r.Ended.Sub(r.Began)), r.Failed)

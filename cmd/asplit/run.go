@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,15 +35,70 @@ func (p process) start(c *cli.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
+	if err := checkProgram(&d); err != nil {
+		return err
+	}
+	if c.Bool("dry-run") {
+		return p.dryRun(c, &d)
+	}
 	return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+}
+
+// retryFailed begins a split of the items of a joblog that failed.
+func (p process) retryFailed(c *cli.Context, args []string) error {
+	if err := refuse(c, "--retry-failed", definitionFlags); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		return shell.Usagef("unexpected argument %q: the command is that of the joblog", args[0])
+	}
+	path, err := filepath.Abs(c.String("retry-failed"))
+	if err != nil {
+		return fmt.Errorf("find %s: %w", c.String("retry-failed"), err)
+	}
+	d, err := split.FailedItems(path)
+	if err != nil {
+		return fmt.Errorf("--retry-failed: %w", err)
+	}
+	if len(d.Input.Numbers) == 0 {
+		fmt.Fprintln(p.stderr, "asplit: no item of the joblog failed: nothing to do")
+		return nil
+	}
+	if err := again(c, &d); err != nil {
+		return err
+	}
+	if err := checkProgram(&d); err != nil {
+		return err
+	}
+	if c.Bool("dry-run") {
+		return p.dryRun(c, &d)
+	}
+	return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+}
+
+// definitionFlags are the options that a definition keeps; againFlags those of them that a
+// new run of failed items may change.
+var (
+	definitionFlags = []string{
+		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered",
+	}
+	againFlags = []string{"J", "retries", "timeout", "halt", "joblog"}
+)
+
+// refuse returns an error if one of these options is set.
+func refuse(c *cli.Context, option string, names []string) error {
+	for _, f := range names {
+		if c.IsSet(f) {
+			return shell.Usagef("%s uses the options of the first run: omit %s", option, f)
+		}
+	}
+	return nil
 }
 
 // resume continues one.
 func (p process) resume(c *cli.Context, args []string) error {
-	for _, f := range []string{"P", "q", "M", "R", "W", "J", "range", "file", "null", "hosts", "slots", "round", "adjust", "profile", "no-qualify", "unordered"} {
-		if c.IsSet(f) {
-			return shell.Usagef("--resume uses the options of the first run: omit %s", f)
-		}
+	if err := refuse(c, "--resume", append(append([]string{"dry-run"}, definitionFlags...), againFlags...)); err != nil {
+		return err
 	}
 	if len(args) > 1 {
 		return shell.Usagef("unexpected argument %q: want asplit --resume [NAME]; the command is that of the first run", args[1])
@@ -102,9 +159,12 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 		defer m.close()
 		measure = m.measure
 	}
+	if c.Bool("tag") && d.Mode != task.Each {
+		return shell.Usagef("--tag: the command has no {}: a task's output is that of all of its items")
+	}
 	err = do(c.Context, split.Options{
 		Work: submitContext.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Measure: measure,
-		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Reporter: s, Keep: c.Bool("keep"),
+		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Reporter: s, Keep: c.Bool("keep"), Tag: c.Bool("tag"),
 		Report: func(r *split.Report) error { return report(c, s, r) },
 	})
 	s.close()
@@ -126,19 +186,21 @@ func template(options []string, submitContext bsub.Context) (backends.Spec, erro
 
 // definition returns the split that a command line describes.
 func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
-	d = split.Definition{Name: c.String("J"), Argv: argv, Unordered: c.Bool("unordered")}
-	if d.Name != "" {
-		if err := split.CheckName(d.Name); err != nil {
-			return d, shell.Usagef("-J: %w", err)
-		}
+	argv, words, hasWords, err := cutWords(argv)
+	if err != nil {
+		return d, err
 	}
-	if argv[0] == "" {
-		return d, shell.Usagef("the command is empty: see asplit --help")
+	if argv, err = commandOf(argv, c.Bool("shell"), hasWords); err != nil {
+		return d, err
 	}
+	d = split.Definition{Argv: argv, Unordered: c.Bool("unordered")}
 	if d.Mode, err = task.ModeOf(argv); err != nil {
 		return d, shell.Usagef("%w", err)
 	}
-	if d.Input, err = input(c); err != nil {
+	if d.Input, err = input(c, words, hasWords); err != nil {
+		return d, err
+	}
+	if err := again(c, &d); err != nil {
 		return d, err
 	}
 	if d.Balance, err = balance(c); err != nil {
@@ -156,12 +218,18 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 			d.Hosts = append(d.Hosts, name)
 		}
 	}
-	for _, option := range []string{"P", "q", "M", "R", "W"} {
-		if c.IsSet(option) {
-			d.Options = append(d.Options, "-"+option, c.String(option))
+	d.Options = jobOptions(c, "P", "q", "M", "R", "W")
+	return d, nil
+}
+
+// jobOptions returns those of the options that are set, as of a job's submission.
+func jobOptions(c *cli.Context, names ...string) (options []string) {
+	for _, name := range names {
+		if c.IsSet(name) {
+			options = append(options, "-"+name, c.String(name))
 		}
 	}
-	return d, nil
+	return options
 }
 
 // maxSlots is far above the slots of any host.
@@ -188,26 +256,103 @@ func slots(c *cli.Context, mode task.Mode) (int, error) {
 	return n, nil
 }
 
-func input(c *cli.Context) (in split.Input, err error) {
+// again sets what a new run of failed items may change.
+func again(c *cli.Context, d *split.Definition) (err error) {
+	if d.Name = c.String("J"); d.Name != "" {
+		if err := split.CheckName(d.Name); err != nil {
+			return shell.Usagef("-J: %w", err)
+		}
+	}
+	if c.IsSet("retries") {
+		if d.Retries, err = strconv.Atoi(c.String("retries")); err != nil || d.Retries < 0 || d.Retries > task.MaxRetries {
+			return shell.Usagef("--retries %q: want a number from 0 to %d", c.String("retries"), task.MaxRetries)
+		}
+	}
+	if c.IsSet("timeout") {
+		var limit unit.Duration
+		if err := limit.UnmarshalText([]byte(c.String("timeout"))); err != nil || limit <= 0 || time.Duration(limit) > task.MaxTimeout {
+			return shell.Usagef("--timeout %q: want a time above 0 such as 10m, a year at most", c.String("timeout"))
+		}
+		d.Timeout = time.Duration(limit)
+	}
+	if c.IsSet("halt") {
+		if d.Halt, err = split.ParseHalt(c.String("halt")); err != nil {
+			return shell.Usagef("--halt: %w", err)
+		}
+	}
+	if c.IsSet("joblog") {
+		return setJoblog(c.String("joblog"), d)
+	}
+	return nil
+}
+
+func setJoblog(name string, d *split.Definition) (err error) {
+	if name == "" {
+		return shell.Usagef("--joblog: want the name of a new file")
+	}
+	if d.Joblog, err = filepath.Abs(name); err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	if info, err := os.Lstat(d.Joblog); err == nil && (!info.Mode().IsRegular() || info.Size() > 0) {
+		return shell.Usagef("--joblog %s: it exists; each item stands once in a joblog: name a new file", name)
+	}
+	return nil
+}
+
+// input returns where items come from: one source, or several in the order in which their
+// items arrive.
+func input(c *cli.Context, words []string, hasWords bool) (in split.Input, err error) {
 	in = split.Input{Kind: split.Stdin, Null: c.Bool("null")}
-	switch {
-	case c.IsSet("range") && (c.IsSet("file") || in.Null):
-		return in, shell.Usagef("--range needs no --file and no --null: its items are numbers")
-	case c.IsSet("range"):
+	files := c.StringSlice("file")
+	if c.IsSet("range") {
+		if len(files) > 0 || in.Null || hasWords {
+			return in, shell.Usagef("--range needs no --file, no --null and no %s: its items are numbers", wordsMark)
+		}
 		in.Kind = split.Range
 		if in.From, in.To, err = split.ParseRange(c.String("range")); err != nil {
 			return in, shell.Usagef("--range: %w", err)
 		}
-	case c.IsSet("file") && c.String("file") != "-":
-		in.Kind = split.Lines
-		if in.Path, err = filepath.Abs(c.String("file")); err != nil {
-			return in, fmt.Errorf("find %s: %w", c.String("file"), err)
+		return in, nil
+	}
+	for _, name := range files {
+		s := split.Source{Kind: split.Stdin}
+		if name != "-" {
+			if s, err = fileSource(name); err != nil {
+				return in, err
+			}
+		} else if slices.ContainsFunc(in.Sources, func(s split.Source) bool { return s.Kind == split.Stdin }) {
+			return in, shell.Usagef("--file -: standard input is listed twice")
 		}
-		if _, err := os.Stat(in.Path); err != nil {
-			return in, shell.Usagef("--file: %w", err)
+		in.Sources = append(in.Sources, s)
+	}
+	if hasWords {
+		if !in.Null && slices.ContainsFunc(words, func(word string) bool { return strings.Contains(word, "\n") }) {
+			return in, shell.Usagef("an item behind ::: contains a newline: use --null, which ends items in NUL")
 		}
+		in.Sources = append(in.Sources, split.Source{Kind: split.Words, Words: words})
+	}
+	if len(in.Sources) > split.MaxSources {
+		return in, shell.Usagef("%d sources of items: %d at most", len(in.Sources), split.MaxSources)
+	}
+	switch {
+	case len(in.Sources) == 0:
+	case len(in.Sources) == 1 && !hasWords:
+		in.Kind, in.Path, in.Sources = in.Sources[0].Kind, in.Sources[0].Path, nil
+	default:
+		in.Kind = split.Several
 	}
 	return in, nil
+}
+
+func fileSource(name string) (s split.Source, err error) {
+	s.Kind = split.Lines
+	if s.Path, err = filepath.Abs(name); err != nil {
+		return s, fmt.Errorf("find %s: %w", name, err)
+	}
+	if _, err := os.Stat(s.Path); err != nil {
+		return s, shell.Usagef("--file: %w", err)
+	}
+	return s, nil
 }
 
 func balance(c *cli.Context) (o metrics.Options, err error) {
@@ -216,6 +361,19 @@ func balance(c *cli.Context) (o metrics.Options, err error) {
 	}
 	if o.Factors, err = factorsOf(c.String("profile")); err != nil {
 		return o, shell.Usagef("--profile: %w", err)
+	}
+	if o.Threshold, err = number(c, "threshold", 0, 100); err != nil {
+		return o, err
+	}
+	const alwaysAbove = 1e-9 // 0 stands for the default
+	if o.Threshold /= 100; c.IsSet("threshold") {
+		o.Threshold = max(o.Threshold, alwaysAbove)
+	}
+	if o.Step, err = number(c, "step", math.SmallestNonzeroFloat64, 100); err != nil {
+		return o, err
+	}
+	if c.IsSet("step") && o.Rule != metrics.Step {
+		return o, shell.Usagef("--step needs --adjust step: no other rule has steps")
 	}
 	round := c.String("round")
 	if o.RoundItems, err = strconv.Atoi(round); err == nil && o.RoundItems > 0 {
@@ -227,4 +385,20 @@ func balance(c *cli.Context) (o metrics.Options, err error) {
 	}
 	o.RoundItems, o.RoundTime = 0, time.Duration(length)
 	return o, nil
+}
+
+// number returns an option's value; 0 if it is not set.
+func number(c *cli.Context, name string, least, most float64) (float64, error) {
+	if !c.IsSet(name) {
+		return 0, nil
+	}
+	v, err := strconv.ParseFloat(c.String(name), 64)
+	if err != nil || !(v >= least && v <= most) {
+		above := "from 0"
+		if least > 0 {
+			above = "above 0"
+		}
+		return 0, shell.Usagef("--%s %q: want a number %s to %g", name, c.String(name), above, most)
+	}
+	return v, nil
 }

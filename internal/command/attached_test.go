@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
 )
@@ -37,5 +38,33 @@ func TestAttached(t *testing.T) {
 	status, err := command.Attached("/nonexistent/program", []string{"program"}, nil, in, out, out)
 	if status != -1 || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "program") {
 		t.Errorf("%d, %v", status, err)
+	}
+}
+
+// A program that is stopped, or exceeds its limit, ends with all that it has started.
+func TestAttachedUntil(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	stopped := make(chan struct{})
+	close(stopped)
+	for _, x := range []struct {
+		script   string
+		limit    time.Duration
+		stop     chan struct{}
+		exit     int
+		timedOut bool
+	}{
+		{"exit 3", time.Hour, nil, 3, false},
+		{"sleep 300", 0, stopped, 143, false},
+		{"sleep 300; true", 100 * time.Millisecond, nil, 143, true},
+		{"trap '' TERM; sleep 300; sleep 300; true", 500 * time.Millisecond, nil, 137, true},
+	} {
+		exit, timedOut, err := command.AttachedUntil("/bin/sh", []string{"sh", "-c", x.script}, nil, null, null, null, x.limit, x.stop)
+		if exit != x.exit || timedOut != x.timedOut || err != nil {
+			t.Errorf("%s: %d, %v, %v", x.script, exit, timedOut, err)
+		}
 	}
 }

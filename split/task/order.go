@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Mode is how a command is given its items.
@@ -18,17 +21,34 @@ type Mode string
 
 // The modes.
 const (
-	Each  Mode = "each"  // one execution an item: {} stands for it
+	Each  Mode = "each"  // one execution an item: {} stands for it, {.} {/} {//} {/.} for parts of it, {#} for its number
 	Whole Mode = "whole" // one execution a task: {start} and {count} stand for its items
 	Feed  Mode = "feed"  // one execution a task, with its items on standard input
 )
 
-// What stands for items in the arguments of a command.
+// What stands for a task's items in the arguments of a command.
 const (
-	markItem  = "{}"
 	markStart = "{start}"
 	markCount = "{count}"
 )
+
+// Marks returns what stands for an item, or for a part of it, in the arguments of a
+// command: as in GNU parallel.
+func Marks() []string { return []string{"{}", "{.}", "{/}", "{//}", "{/.}", "{#}"} }
+
+// parts returns what Marks stand for, in their order. The item's number counts from 1.
+func parts(item string, number int64) []string {
+	base := item[strings.LastIndexByte(item, '/')+1:]
+	return []string{item, withoutExtension(item), base, path.Dir(item), withoutExtension(base), strconv.FormatInt(number, 10)}
+}
+
+// withoutExtension returns a path without what follows the last dot of its last part.
+func withoutExtension(text string) string {
+	if i := strings.LastIndexByte(text, '.'); i >= 0 && !strings.Contains(text[i:], "/") {
+		return text[:i]
+	}
+	return text
+}
 
 // ModeOf returns the mode that a command's arguments ask for.
 func ModeOf(argv []string) (Mode, error) {
@@ -41,15 +61,21 @@ func ModeOf(argv []string) (Mode, error) {
 		return false
 	}
 	numbers := has(markStart) || has(markCount)
+	item := slices.ContainsFunc(Marks(), has)
 	switch {
-	case has(markItem) && numbers:
+	case item && numbers:
 		return "", errors.New("{} is one item, {start} and {count} are a whole task: use one of the two")
-	case has(markItem):
+	case item:
 		return Each, nil
 	case numbers:
 		return Whole, nil
 	}
 	return Feed, nil
+}
+
+// HasMark reports whether a text has one of Marks.
+func HasMark(text string) bool {
+	return slices.ContainsFunc(Marks(), func(mark string) bool { return strings.Contains(text, mark) })
 }
 
 // Order says what a task is to execute. It is the first line of the task's file; the
@@ -62,9 +88,42 @@ type Order struct {
 	Numbers bool     `json:"numbers,omitempty"` // the items are the numbers themselves: no texts follow
 	Null    bool     `json:"null,omitempty"`
 	Slots   int      `json:"slots"` // so many items side by side
+
+	Number  int64         `json:"number,omitempty"`  // what {#} is for its first item; 0: First
+	Each    []int64       `json:"each,omitempty"`    // what {#} is for each item; empty: they follow Number
+	Retries int           `json:"retries,omitempty"` // how often an item that fails is executed again
+	Timeout time.Duration `json:"timeout,omitempty"` // ns; of one execution; 0: none
+	Halt    Halt          `json:"halt,omitempty"`    // "": the task executes all of its items, whatever fails
+	Fails   int64         `json:"fails,omitempty"`   // with Halt: the number of items that fail here after which it halts; 0: by the file halt alone
 }
 
-// MaxItems is the most items of one task: what is kept of each while it runs, 40
+// Halt says what halts with a split, once enough of its items have failed.
+type Halt string
+
+// The kinds of halts.
+const (
+	HaltSoon Halt = "soon" // no item begins any more
+	HaltNow  Halt = "now"  // those that run are ended, too
+)
+
+// The bounds of an order.
+const (
+	MaxRetries = 100
+	MaxTimeout = 365 * 24 * time.Hour
+)
+
+// number returns what {#} is for an item; at counts from 0.
+func (o *Order) number(at int64) int64 {
+	switch {
+	case len(o.Each) > 0:
+		return o.Each[at]
+	case o.Number != 0:
+		return o.Number + at
+	}
+	return o.First + at
+}
+
+// MaxItems is the most items of one task: what is kept of each while it runs, 64
 // bytes, must fit into the memory of the smallest host.
 const MaxItems = 1 << 20
 
@@ -103,17 +162,27 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	if len(o.Argv) == 0 || o.Argv[0] == "" || !mode || o.Count < 1 || o.Count > MaxItems || o.Slots < 1 {
 		return Order{}, 0, errors.New("read the task: its command, mode, number of items or number of slots is missing or invalid")
 	}
+	halt := o.Halt == "" || o.Halt == HaltSoon || o.Halt == HaltNow
+	if !halt || o.Fails < 0 || o.Retries < 0 || o.Retries > MaxRetries || o.Timeout < 0 || o.Timeout > MaxTimeout ||
+		len(o.Each) > 0 && int64(len(o.Each)) != o.Count {
+		return Order{}, 0, errors.New("read the task: its halt, retries, timeout or numbers are invalid")
+	}
 	return o, int64(len(line)), nil
 }
 
-// Arguments returns the command line for one item (Each) or for all of them.
-func (o *Order) Arguments(item string) []string {
+// Arguments returns the command line for one item (Each), which is the number-th, or for all of
+// them.
+func (o *Order) Arguments(item string, number int64) []string {
 	var replacer *strings.Replacer
 	switch o.Mode {
 	case Feed:
 		return o.Argv
 	case Each:
-		replacer = strings.NewReplacer(markItem, item)
+		var pairs []string
+		for i, part := range parts(item, number) {
+			pairs = append(pairs, Marks()[i], part)
+		}
+		replacer = strings.NewReplacer(pairs...)
 	case Whole:
 		replacer = strings.NewReplacer(markStart, strconv.FormatInt(o.First, 10), markCount, strconv.FormatInt(o.Count, 10))
 	}
@@ -131,11 +200,15 @@ func File(dir string, n int64, kind string) string {
 
 // The kinds of a task's files.
 const (
-	KindOrder  = "task" // its Order and items
-	KindNew    = "new"  // its result while it is at work: it has begun
-	KindResult = "out"  // its result, whole
-	KindLog    = "log"  // its job's output: why it failed
+	KindOrder  = "task"  // its Order and items
+	KindNew    = "new"   // its result while it is at work: it has begun
+	KindResult = "out"   // its result, whole
+	KindLog    = "log"   // its job's output: why it failed
+	KindCount  = "count" // with Halt: how many of its items have ended and failed
 )
+
+// FileHalt is the file of a split's directory that halts its tasks; it holds a Halt.
+const FileHalt = "halt"
 
 // maxArgument is the longest argument that Linux passes on (MAX_ARG_STRLEN).
 const maxArgument = 128<<10 - 1

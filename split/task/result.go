@@ -16,18 +16,25 @@ import (
 // record of each, in the order of the items; and a trailer. Numbers are
 // little-endian.
 const (
-	recordSize  = 40
+	recordSize  = 64
 	trailerSize = 64
-	magic       = "asplit\x001"
+	magic       = "asplit\x002"
+
+	// Of results that were written before records had times.
+	oldRecordSize = 40
+	oldMagic      = "asplit\x001"
 )
 
 // Record is where the result of one execution stands. Items count from the task's
 // first one, which is 0.
 type Record struct {
 	Item, Count int64
-	At          int64 // of its output; what it wrote on standard error follows
-	Out, Err    int64 // bytes
-	Status      int   // its exit status; 128 + signal
+	At          int64     // of its output; what it wrote on standard error follows
+	Out, Err    int64     // bytes
+	Status      int       // its exit status; 128 + signal
+	Began       time.Time // of the last try, by the host's clock; zero: not known
+	Took        time.Duration
+	Tries       int // 0: not known
 }
 
 func (r *Record) append(b []byte) []byte {
@@ -36,23 +43,33 @@ func (r *Record) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.At))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Out))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Err))
-	return binary.LittleEndian.AppendUint64(b, uint64(r.Status))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Status))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Began.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Took))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.Tries))
 }
 
 func parseRecord(b []byte) Record {
-	return Record{
+	r := Record{
 		Item: int64(binary.LittleEndian.Uint32(b)), Count: int64(binary.LittleEndian.Uint32(b[4:])),
 		At: int64(binary.LittleEndian.Uint64(b[8:])), Out: int64(binary.LittleEndian.Uint64(b[16:])),
 		Err: int64(binary.LittleEndian.Uint64(b[24:])), Status: int(binary.LittleEndian.Uint64(b[32:])),
 	}
+	if len(b) == recordSize {
+		r.Began, r.Took = time.Unix(0, int64(binary.LittleEndian.Uint64(b[40:]))), time.Duration(binary.LittleEndian.Uint64(b[48:]))
+		r.Tries = int(binary.LittleEndian.Uint64(b[56:]))
+	}
+	return r
 }
 
 // Result is the whole result of a task.
 type Result struct {
 	First, Count int64     // its items
+	Failed       int64     // of them
 	Began, Ended time.Time // of the first item and of the last, by the host's clock
 	records      int64
 	index        int64 // where the records stand
+	size         int64 // of a record
 	file         io.ReaderAt
 	close        func() error
 }
@@ -77,8 +94,8 @@ func (r *Result) trailer(sum uint32) []byte {
 
 var errIncomplete = errors.New("not a complete task result")
 
-// OpenResult opens the result of a task with these items. The error is fs.ErrNotExist
-// if the file is missing.
+// OpenResult opens the result of a task with these items; one that was halted has a result
+// of the first of them. The error is fs.ErrNotExist if the file is missing.
 func OpenResult(path string, first, count int64) (*Result, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -89,7 +106,7 @@ func OpenResult(path string, first, count int64) (*Result, error) {
 	if err == nil {
 		r, err = ReadResult(f, info.Size())
 	}
-	if err == nil && (r.First != first || r.Count != count) {
+	if err == nil && (r.First != first || r.Count > count) {
 		err = fmt.Errorf("it has items %d to %d instead of %d to %d", r.First, r.First+r.Count-1, first, first+count-1)
 	}
 	if err != nil {
@@ -114,9 +131,10 @@ func ReadResult(f io.ReaderAt, size int64) (*Result, error) {
 		index: number(0), records: number(8), First: number(16), Count: number(24),
 		Began: time.Unix(0, number(32)), Ended: time.Unix(0, number(40)), file: f, close: func() error { return nil },
 	}
-	if string(b[56:]) != magic || binary.LittleEndian.Uint32(b[52:]) != crc32.ChecksumIEEE(b[:52]) ||
+	r.size = map[string]int64{magic: recordSize, oldMagic: oldRecordSize}[string(b[56:])]
+	if r.size == 0 || binary.LittleEndian.Uint32(b[52:]) != crc32.ChecksumIEEE(b[:52]) ||
 		r.index < 0 || r.records < 1 || r.records > MaxItems || r.Count < 1 || r.Count > MaxItems ||
-		r.index != size-trailerSize-r.records*recordSize {
+		r.index != size-trailerSize-r.records*r.size {
 		return nil, errIncomplete
 	}
 	return r, r.check(binary.LittleEndian.Uint32(b[48:]))
@@ -132,6 +150,9 @@ func (r *Result) check(sum uint32) error {
 			return errIncomplete
 		}
 		next += record.Count
+		if record.Status != 0 {
+			r.Failed += record.Count
+		}
 		return nil
 	})
 	if err == nil && (next != r.Count || digest.Sum32() != sum) {
@@ -144,14 +165,14 @@ func (r *Result) check(sum uint32) error {
 func (r *Result) Each(do func(Record) error) error { return r.each(io.Discard, do) }
 
 func (r *Result) each(also io.Writer, do func(Record) error) error {
-	index := bufio.NewReaderSize(io.NewSectionReader(r.file, r.index, r.records*recordSize), 64<<10)
-	var b [recordSize]byte
+	index := bufio.NewReaderSize(io.NewSectionReader(r.file, r.index, r.records*r.size), 64<<10)
+	b := make([]byte, r.size)
 	for range r.records {
-		if _, err := io.ReadFull(index, b[:]); err != nil {
+		if _, err := io.ReadFull(index, b); err != nil {
 			return err
 		}
-		_, _ = also.Write(b[:]) // no digest fails
-		if err := do(parseRecord(b[:])); err != nil {
+		_, _ = also.Write(b) // no digest fails
+		if err := do(parseRecord(b)); err != nil {
 			return err
 		}
 	}
@@ -174,16 +195,18 @@ type writer struct {
 	to      *bufio.Writer
 	at      int64
 	records []Record
+
+	ended, failed int64 // items
 }
 
 func newWriter(to io.Writer, first, count int64) *writer {
 	return &writer{result: Result{First: first, Count: count}, to: bufio.NewWriterSize(to, 64<<10)}
 }
 
-// add records one execution: what the two files hold, and a message of asplit itself.
-func (w *writer) add(item, count int64, status int, out, errs *os.File, message string) error {
-	record := Record{Item: item, Count: count, At: w.at, Status: status}
-	var err error
+// add records one execution, whose items, status and times the record has: what the two
+// files hold, and a message of asplit itself.
+func (w *writer) add(record Record, out, errs *os.File, message string) (err error) {
+	record.At = w.at
 	if record.Out, err = w.copy(out); err != nil {
 		return err
 	}
@@ -196,6 +219,10 @@ func (w *writer) add(item, count int64, status int, out, errs *os.File, message 
 	record.Err += int64(len(message))
 	w.at += record.Out + record.Err
 	w.records = append(w.records, record)
+	w.ended += record.Count
+	if record.Status != 0 {
+		w.failed += record.Count
+	}
 	return nil
 }
 
@@ -211,10 +238,10 @@ func (w *writer) copy(from *os.File) (int64, error) {
 	return io.Copy(w.to, io.NewSectionReader(from, 0, info.Size()))
 }
 
-// finish writes the records and the trailer.
+// finish writes the records and the trailer. The task was halted if it has fewer items.
 func (w *writer) finish(began, ended time.Time) error {
 	slices.SortFunc(w.records, func(a, b Record) int { return int(a.Item - b.Item) })
-	w.result.index, w.result.records = w.at, int64(len(w.records))
+	w.result.index, w.result.records, w.result.Count = w.at, int64(len(w.records)), w.ended
 	w.result.Began, w.result.Ended = began, ended
 	digest := crc32.NewIEEE()
 	var b []byte

@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +50,7 @@ func Run(dir string, n int64) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	e := &execution{order: &order, env: os.Environ()}
+	e := &execution{order: &order, env: os.Environ(), dir: dir, n: n, begins: length, stop: make(chan struct{})}
 	if err := e.findProgram(); err != nil {
 		return fmt.Errorf("run task %d: %w", n, err)
 	}
@@ -82,7 +82,13 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	}
 	e.to = newWriter(f, e.order.First, e.order.Count)
 	began := time.Now()
-	if err := e.executeAll(); err != nil {
+	ended := e.watchHalt()
+	err = e.executeAll()
+	ended()
+	if err == nil && e.to.ended == 0 {
+		err = errHalted
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("run task %d: %w", n, err), f.Close(), d.Remove(f.Name()))
 	}
 	err = e.to.finish(began, time.Now())
@@ -107,21 +113,29 @@ type execution struct {
 	program string // looked up; "": each item has its own
 	env     []string
 	null    *os.File
-	input   *os.File // behind the order's first line
+	input   *os.File      // behind the order's first line
+	begins  int64         // where that is
+	dir     string        // of the split
+	n       int64         // of the task
+	stop    chan struct{} // closed by HaltNow
 
 	mu    sync.Mutex // of what follows
 	items items
 	to    *writer
 	err   error // why no further item is executed
+	halt  Halt  // "": no
 }
+
+// errHalted: no item began. The task has no result, and its items wait.
+var errHalted = errors.New("the split was halted")
 
 // findProgram looks the command up before anything has begun: a host without it can
 // execute no item.
 func (e *execution) findProgram() (err error) {
-	if e.order.Mode == Each && strings.Contains(e.order.Argv[0], markItem) {
+	if e.order.Mode == Each && HasMark(e.order.Argv[0]) {
 		return nil
 	}
-	e.program, err = exec.LookPath(e.order.Arguments("")[0])
+	e.program, err = exec.LookPath(e.order.Arguments("", 0)[0])
 	return err
 }
 
@@ -173,7 +187,7 @@ func (e *execution) executeAll() error {
 func (e *execution) nextItem() (next item, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err != nil || e.items.next >= e.order.Count {
+	if e.err != nil || e.halt != "" || e.items.next >= e.order.Count {
 		return item{}, false
 	}
 	next, e.err = e.items.readItem()
@@ -190,44 +204,89 @@ func (e *execution) fail(err error) {
 
 // The exit statuses of commands that could not be executed, as in shells.
 const (
+	statusTimedOut      = 124 // as of timeout(1)
 	statusCannotExecute = 126
 	statusNotFound      = 127
 )
 
-// execute runs the command once, for one item or for all, and records the outcome.
+// execute runs the command for one item or for all, again if it fails and the order says
+// so, and records the outcome of the last try.
 func (e *execution) execute(i item, count int64, stdin *os.File) error {
+	record := Record{Item: i.at, Count: count, Began: time.Now(), Tries: 1}
 	if i.wrong != nil {
-		return e.add(i.at, count, statusCannotExecute, nil, nil, "asplit: "+i.wrong.Error()+"\n")
+		record.Status = statusCannotExecute
+		return e.add(record, nil, nil, "asplit: "+i.wrong.Error()+"\n")
 	}
+	for {
+		again, err := e.try(&record, i, stdin)
+		if !again || err != nil {
+			return err
+		}
+		record.Tries++
+		if stdin == e.input {
+			if _, err := stdin.Seek(e.begins, io.SeekStart); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// try runs the command once. again reports that it failed and is to be tried again; else
+// the outcome is recorded.
+func (e *execution) try(record *Record, i item, stdin *os.File) (again bool, err error) {
 	out, err := scratch()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = out.Close() }()
 	errs, err := scratch()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = errs.Close() }()
-	argv := e.order.Arguments(i.text)
+	record.Began = time.Now()
+	message := ""
+	record.Status, message = e.run(i, stdin, out, errs)
+	record.Took = time.Since(record.Began)
+	if record.Status != 0 && record.Tries <= e.order.Retries && !e.halted() {
+		return true, nil
+	}
+	return false, e.add(*record, out, errs, message)
+}
+
+// run runs the command once, and returns its exit status and a message of asplit's own.
+func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message string) {
+	argv := e.order.Arguments(i.text, e.order.number(i.at))
 	program, err := e.program, error(nil)
 	if program == "" {
 		program, err = exec.LookPath(argv[0])
 	}
 	if err != nil {
-		return e.add(i.at, count, statusNotFound, nil, nil, "asplit: "+err.Error()+"\n")
+		return statusNotFound, "asplit: " + err.Error() + "\n"
 	}
-	status, err := command.Attached(program, argv, e.env, stdin, out, errs)
-	if err != nil {
-		return e.add(i.at, count, statusCannotExecute, out, errs, "asplit: "+err.Error()+"\n")
+	timedOut := false
+	if e.order.Timeout == 0 && e.order.Halt != HaltNow {
+		status, err = command.Attached(program, argv, e.env, stdin, out, errs)
+	} else {
+		status, timedOut, err = command.AttachedUntil(program, argv, e.env, stdin, out, errs, e.order.Timeout, e.stop)
 	}
-	return e.add(i.at, count, status, out, errs, "")
+	switch {
+	case err != nil:
+		return statusCannotExecute, "asplit: " + err.Error() + "\n"
+	case timedOut:
+		return statusTimedOut, fmt.Sprintf("asplit: ended after %v (--timeout)\n", e.order.Timeout)
+	}
+	return status, ""
 }
 
-func (e *execution) add(at, count int64, status int, out, errs *os.File, message string) error {
+func (e *execution) add(record Record, out, errs *os.File, message string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.to.add(at, count, status, out, errs, message)
+	err := e.to.add(record, out, errs, message)
+	if e.order.Fails > 0 && e.to.failed >= e.order.Fails {
+		e.haltBy(e.order.Halt)
+	}
+	return err
 }
 
 // scratch returns a file without a name, of one execution alone: a process that an item

@@ -284,7 +284,7 @@ func FuzzReadOrder(f *testing.F) {
 			if next.wrong == nil && !o.Numbers && strings.ContainsAny(next.text, string(o.Separator())+"\x00") {
 				t.Fatalf("item %q", next.text)
 			}
-			o.Arguments("x")
+			o.Arguments("x", 7)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func FuzzReadResult(f *testing.F) {
 	var b bytes.Buffer
 	w := newWriter(&b, 5, 3)
 	for i := range int64(2) {
-		if err := w.add(i, 1+i, int(i), nil, nil, "text"); err != nil {
+		if err := w.add(Record{Item: i, Count: 1 + i, Status: int(i)}, nil, nil, "text"); err != nil {
 			f.Fatal(err)
 		}
 	}
