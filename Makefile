@@ -183,7 +183,8 @@ test-kill: build ## kill pba between any two of its calls
 bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
 	$(UMASK) $(GO) run ./bench/queues -programs $(BIN) $(BENCH)
 
-# As root: it makes cgroups. With parallel it compares GNU's too.
+# As root: it makes cgroups. With parallel it compares GNU's too; BENCH='-only side' alone, as
+# any user: asplit, parallel and xargs on one host.
 .PHONY: bench-split
 bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and against GNU parallel, and its budgets (as root, 9 minutes)
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) $(BENCH)
@@ -225,7 +226,7 @@ generate-is-clean: # what is generated is what is committed
 
 .PHONY: install uninstall package test-package
 UNITS := allotment-miniqd.service allotment-rebalance.service allotment-allotd.service
-DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg)
 TO := $(DESTDIR)
 
 install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=

@@ -76,3 +76,15 @@ func TestBudgetsAreJudged(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+func TestCheckSide(t *testing.T) {
+	for _, x := range []struct {
+		results string
+		ordered bool
+		good    bool
+	}{{"1\n2\n3\n", true, true}, {"1\n3\n2\n", true, false}, {"1\n3\n2\n", false, true}, {"1\n2\n", false, false}, {"1\n2\n2\n", false, false}, {"1\n2\n3\n3\n", false, false}} {
+		if err := checkSide(x.results, 3, x.ordered); (err == nil) != x.good {
+			t.Errorf("%q, ordered %v: %v", x.results, x.ordered, err)
+		}
+	}
+}

@@ -176,7 +176,7 @@ func (w *workspace) runStep(t *testing.T, page string, s step) {
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t, "pba", "asplit", "asplit-task")
-	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
+	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/symptoms.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath("python3"); err != nil && page == "docs/use.md" {
@@ -206,7 +206,11 @@ func (w *workspace) runPage(t *testing.T, page string) {
 // TestPagesHaveNoDeadLinks checks that the files exist that pages refer to.
 func TestPagesHaveNoDeadLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	for _, page := range []string{"../../README.md", "../../docs/operate.md", "../../docs/plan.md", "../../docs/use.md", "../../docs/options.md", "../../docs/slurm.md", "../../docs/lsf.md"} {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
 		content, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
