@@ -60,7 +60,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	allow(0)
-	begin := []string{"-J", "mine", "--no-qualify", "--round", "30", "sh", "-c", part + item, "sh", "{}"}
+	begin := []string{"-J", "mine", "--no-qualify", "--slots", "1", "--round", "30", "sh", "-c", part + item, "sh", "{}"}
 	args, whole := begin, false
 	var out []byte
 	for killed := 0; !whole; {
