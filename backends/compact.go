@@ -25,6 +25,7 @@ type CompactJob struct {
 	Pinned      []string      `json:"pi,omitempty"`
 	Shares      []int         `json:"ps,omitempty"`
 	PinEnds     int64         `json:"pe,omitempty"`
+	Planned     []string      `json:"pl,omitempty"`
 	Keeps       []string      `json:"kp,omitempty"`
 	Submitted   int64         `json:"ts,omitempty"`
 	Started     int64         `json:"tr,omitempty"`
@@ -62,7 +63,7 @@ func (j *Job) Compact() CompactJob {
 	return CompactJob{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: nanoseconds(j.PinEnds), Keeps: j.Keeps,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: nanoseconds(j.PinEnds), Planned: j.Planned, Keeps: j.Keeps,
 		Submitted: nanoseconds(j.Submitted), Started: nanoseconds(j.Started), Ended: nanoseconds(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
@@ -76,7 +77,7 @@ func (j *CompactJob) Job() Job {
 	return Job{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: timeOf(j.PinEnds), Keeps: j.Keeps,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: timeOf(j.PinEnds), Planned: j.Planned, Keeps: j.Keeps,
 		Submitted: timeOf(j.Submitted), Started: timeOf(j.Started), Ended: timeOf(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,

@@ -124,6 +124,7 @@ type Job struct {
 	Pinned   []string  // the engine's host list, in force instead of Asked; empty: none
 	Shares   []int     // slots on each host of Pinned; empty: as they come
 	PinEnds  time.Time // the queue takes the pin back then; zero: it does not
+	Planned  []string  // of a pending job: hosts where the queue plans to start it; nothing starts there that could still run then
 	Keeps    []string  // of a pending job: hosts where the queue by itself keeps what is free for it from jobs that rank below it
 
 	Submitted   time.Time

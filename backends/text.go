@@ -111,7 +111,7 @@ func (j Job) MapTexts(f func(string) string) Job {
 	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Tag, &j.Reason, &j.Mark, &j.Unserved} {
 		*p = f(*p)
 	}
-	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Keeps} {
+	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Planned, &j.Keeps} {
 		*p = mapTexts(*p, f)
 	}
 	return j

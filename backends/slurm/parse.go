@@ -35,6 +35,7 @@ const (
 	fTimeUsed
 	fNodeList
 	fReqNodes
+	fSchedNodes
 	fAccount
 	fWCKey
 	fOverSubscribe
@@ -75,7 +76,7 @@ var squeueFields = [fieldCount]string{
 	fArrayJob: "ArrayJobID", fArrayTask: "ArrayTaskID", fState: "StateCompact", fReason: "Reason", fUser: "UserName", fQueue: "Partition",
 	fPriority: "PriorityLong", fNice: "Nice", fCPUs: "NumCPUs", fNodes: "NumNodes", fMaxNodes: "MaxNodes", fTRES: "tres", fMinMemory: "MinMemory", fStart: "StartTime",
 	fSubmit: "SubmitTime", fEligible: "EligibleTime", fEnd: "EndTime", fTimeLimit: "TimeLimit", fTimeUsed: "TimeUsed", fNodeList: "NodeList",
-	fReqNodes: "ReqNodes", fAccount: "Account", fWCKey: "WCKey", fOverSubscribe: "OverSubscribe", fRestarts: "RestartCnt", fRequeue: "Requeue",
+	fReqNodes: "ReqNodes", fSchedNodes: "SchedNodes", fAccount: "Account", fWCKey: "WCKey", fOverSubscribe: "OverSubscribe", fRestarts: "RestartCnt", fRequeue: "Requeue",
 	fBatch: "BatchFlag", fExit: "exit_code", fHetJob: "HetJobID", fQOS: "QOS",
 	fFeatures: "Feature", fTasks: "NumTasks", fPerTask: "cpus-per-task", fTasksPerNode: "NtPerNode", fTasksPerSocket: "NtPerSocket", fTasksPerCore: "NtPerCore",
 	fMinCPUs: "MinCpus", fPerNode: "tres-per-node", fPerJob: "tres-per-job", fPerTaskTRES: "tres-per-task", fPerSocket: "tres-per-socket", fCPUsPerTRES: "cpus-per-tres",
@@ -263,7 +264,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	j.Slots = int(number(fCPUs))
 	j.Submitted, j.eligible = at(fSubmit), at(fEligible)
 	j.RunLimit, j.used = span(fTimeLimit), span(fTimeUsed)
-	j.nodes, j.Asked = hosts(fNodeList), hosts(fReqNodes)
+	j.nodes, j.Asked, j.Planned = hosts(fNodeList), hosts(fReqNodes), hosts(fSchedNodes)
 	_, j.record, _ = splitComment(strings.TrimSuffix(absent(f[fAdmin]), " "))
 	j.Requeues = int(number(fRestarts))
 	j.Interactive = number(fBatch) == 0

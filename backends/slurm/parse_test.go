@@ -81,7 +81,7 @@ func TestJobs(t *testing.T) {
 	if j := of(1); j.Project != "chipa" || j.Step != "synth" || j.Tag != "allotment:1;preempt=suspend;" || j.Memory != 192<<20 || !j.OneHost {
 		t.Errorf("%+v", j)
 	}
-	if j := of(3); j.OneHost {
+	if j := of(3); j.OneHost || !slices.Equal(j.Planned, []string{"node1", "node2"}) {
 		t.Errorf("a job of 8 slots on one of two hosts with 4: %+v", j)
 	}
 	if j := of(4); j.Name != "a|b\n999|x\x1b" || j.Requeues != 0 {
@@ -97,8 +97,8 @@ func TestJobs(t *testing.T) {
 
 func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
-		f[fReqNodes] = ""
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
+		f[fReqNodes], f[fSchedNodes] = "", "(null)"
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")
 	}

@@ -36,6 +36,7 @@ func serveDue(b *books, lowered []*job) *serving {
 	s.nominateOpen()
 	s.repeatOpen()
 	s.waiting = b.unserved()
+	s.barPlanned()
 	s.quota = b.recentQuota()
 	s.nominateFree()
 	s.readEnds()

@@ -91,6 +91,32 @@ func (s *serving) readTrials() {
 	}
 }
 
+// barPlanned bars a job that has waited in vain for slots that are free from hosts where the
+// queue plans to start jobs ahead of it. Slurm keeps all of such a host, also what these leave
+// of it, from jobs that could still run when it starts them: for months, if no run limits end
+// before. Elsewhere victims may be found.
+func (s *serving) barPlanned() {
+	if !s.state.Abilities.Considers {
+		return
+	}
+	planned := map[string]bool{}
+	for _, j := range s.waiting.jobs {
+		if len(planned) > 0 && s.tries(j) && s.looked(j) && j.mem.Clock >= s.threshold(j)+2*s.policy.Cycle {
+			barred := planned
+			if j.barred != "" {
+				barred = maps.Clone(planned)
+				for name := range strings.SplitSeq(j.barred, "\x00") {
+					barred[name] = true
+				}
+			}
+			j.barred = strings.Join(slices.Sorted(maps.Keys(barred)), "\x00")
+		}
+		for _, name := range j.Planned {
+			planned[name] = true
+		}
+	}
+}
+
 // inForce returns the refusals of a job that still hold, or count for the next back-off.
 func (s *serving) inForce(j *job, refused []Refusal) []Refusal {
 	var kept []Refusal

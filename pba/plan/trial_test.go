@@ -349,3 +349,36 @@ func TestWhatATrialWouldLeaveOnOtherHostsIsNotFree(t *testing.T) { // R32
 		t.Errorf("preempted %q; %s", preempted(p), skipped(p, second))
 	}
 }
+
+// What is free where the queue plans to start a job ahead is not what a job waits for.
+func TestSlotsOnPlannedHostsAreNotWaitedFor(t *testing.T) { // R32
+	for _, planned := range []bool{true, false} {
+		s := newScene(t, 2, 2).pool("chipA", 3).pool("chipB", 1)
+		s.state.Abilities.Considers = true
+		s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+		s.job("cat", "chipB", "n1", time.Hour)
+		s.job("bob", "", "n2*2", time.Hour)
+		first := s.job("ann", "chipA", "", 0, slots(2), func(j *backends.Job) { j.Asked = []string{"n1"} })
+		second := s.job("ann", "chipA", "", 0)
+		if planned {
+			s.at(first).Planned = []string{"n1"}
+		}
+		served := -1
+		for n := range 8 {
+			for _, id := range []backends.ID{first, second} {
+				s.at(id).Considered = s.now.Add(-time.Second)
+			}
+			p := s.cycle()
+			s.apply(p)
+			if preempted(p) != "" && served < 0 {
+				served = n
+			}
+			if n == 3 && skipped(p, second) != "slots that are free, or about to be, suit it; the queue will start it" {
+				t.Errorf("before it has waited in vain: %q", skipped(p, second))
+			}
+		}
+		if planned && served != 6 || !planned && served >= 0 {
+			t.Errorf("planned %v: preempted in cycle %d", planned, served)
+		}
+	}
+}
