@@ -84,6 +84,33 @@ func TestSlotsOnStandby(t *testing.T) {
 	s.noLuaErrors()
 }
 
+// R32: a job ahead that nothing can be preempted for keeps its host from all others. What is
+// free there is not what the next job waits for.
+func TestJobAheadThatCantBeServed(t *testing.T) {
+	s := newSmallSite(t)
+	for range 3 {
+		s.batch(&s.alice, nil, "--account=chipB", "--nodelist=node1")
+	}
+	for range 4 {
+		s.root("sbatch", "--parsable", "--output=/dev/null", "--nodelist=node2", "--wrap=exec sleep 600")
+	}
+	s.full()
+	ahead := s.batch(&s.alice, nil, "--account=chipA", "--nodelist=node1", "--ntasks=2")
+	s.await("a plan of the queue's for "+ahead, func() bool {
+		return strings.Contains(s.root("squeue", "--noheader", "--jobs="+ahead, "-O", "SchedNodes"), "node1")
+	})
+	next := s.batch(&s.alice, nil, "--account=chipA")
+	s.engine("rebalance", "--every", "1s")
+	s.startsSoon(next)
+	if state := s.root("squeue", "--noheader", "--jobs="+ahead, "--format=%t"); state != "PD" {
+		t.Errorf("the job ahead: %s", state)
+	}
+	if n, what := s.evicted(); n != 1 {
+		t.Errorf("%d slots were preempted for 1:\n%s", n, what)
+	}
+	s.noLuaErrors()
+}
+
 // startsSoon awaits the start of a job, which takes far less than the site's threshold.
 func (s *testSite) startsSoon(id string) {
 	s.Helper()
