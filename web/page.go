@@ -126,13 +126,23 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, who caller, err 
 	s.fail(w, r, who, status, err.Error())
 }
 
+// wrong is what the page of an error shows.
+type wrong struct {
+	Text  string
+	Again string // the address that is read again after the next cycle; "": none
+}
+
 // fail answers with a page that says what is wrong.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, status int, text string) {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		problem(w, status, text)
 		return
 	}
-	f := frame{Title: http.StatusText(status), User: who.Name, Session: who.session != nil, Version: s.Version, Data: text}
+	data := wrong{Text: text}
+	if r.Method == http.MethodGet && status == http.StatusServiceUnavailable && who.known() {
+		data.Again = r.URL.RequestURI()
+	}
+	f := frame{Title: http.StatusText(status), User: who.Name, Session: who.session != nil, Version: s.Version, Data: data}
 	if who.known() {
 		f.Menu = menu("")
 	}

@@ -95,6 +95,9 @@ func newSite(t *testing.T) *site {
 		s.accounts.remember(v, s.now.Add(1000*time.Hour))
 	}
 	s.desk(func(ctx context.Context, d *desk.Desk) error {
+		stop, err := d.WantViews(ctx)
+		must(t, err)
+		t.Cleanup(stop)
 		for project, manager := range map[string]string{"chipA": anna, "chipB": bert} {
 			group := chipA
 			if project == "chipB" {

@@ -73,6 +73,11 @@ func serve(c *cli.Context) (err error) {
 		_, err := fmt.Fprintln(c.App.Writer, "The config and the ledger can be served.")
 		return err
 	}
+	stop, err := d.WantViews(c.Context)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	for _, l := range listeners {
 		log.Info("serving", "address", l.Addr().String(), "tls", config.Web.TLS() && l.Addr().Network() != "unix")
 	}

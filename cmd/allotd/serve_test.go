@@ -164,8 +164,10 @@ func signIn(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.StatusCode != http.StatusServiceUnavailable || r.Request.URL.Path != "/farm" || r.Request.URL.RawQuery != "" {
-		t.Errorf("%s at %s", r.Status, r.Request.URL)
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusServiceUnavailable || r.Request.URL.Path != "/farm" || r.Request.URL.RawQuery != "" ||
+		!strings.Contains(string(body), "no cycle has ended since allotd started") || !strings.Contains(string(body), `hx-get="/farm" hx-trigger="farm from:body"`) {
+		t.Errorf("%v, %s at %s\n%s", err, r.Status, r.Request.URL, body)
 	}
 	if out, err := d.Logout(t.Context()); err != nil || out.Sessions != 1 {
 		t.Errorf("logout: %+v, %v", out, err)
@@ -192,7 +194,6 @@ func TestProgramOfThePage(t *testing.T) {
 	if run == program {
 		t.Fatal("docs/plan.md has no program that names the socket")
 	}
-	withProject(t, dir)
 	cmd := allotd(t, dir)
 	log, err := cmd.StderrPipe()
 	if err == nil {
@@ -204,6 +205,7 @@ func TestProgramOfThePage(t *testing.T) {
 	for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), "msg=serving"); {
 		continue
 	}
+	withProject(t, dir)
 	out, err := exec.CommandContext(t.Context(), python, "-c", run).CombinedOutput()
 	if want := "chipA [1, 0, 0, 0]\n200 [\""; err != nil || !strings.HasPrefix(string(out), want) {
 		t.Errorf("%v, %s\nwant %s", err, out, want)

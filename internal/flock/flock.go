@@ -16,8 +16,10 @@ import (
 var ErrHeld = errors.New("another process has locked it")
 
 // Try locks a file, or fails at once with ErrHeld.
-func Try(f *os.File) error {
-	err := lock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+func Try(f *os.File) error { return try(f, syscall.LOCK_EX) }
+
+func try(f *os.File, how int) error {
+	err := lock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return ErrHeld
 	}
@@ -38,6 +40,16 @@ func lock(f *os.File, how int) error {
 // Open opens a lock file, which it makes for its owner alone, and locks it. The error
 // wraps ErrHeld if the lock was held for all of the wait.
 func Open(ctx context.Context, path string, wait time.Duration) (*os.File, error) {
+	return open(ctx, path, wait, syscall.LOCK_EX)
+}
+
+// OpenShared is Open for a lock that many processes hold together. None of them holds it
+// while another process has locked the file by Open or Try.
+func OpenShared(ctx context.Context, path string, wait time.Duration) (*os.File, error) {
+	return open(ctx, path, wait, syscall.LOCK_SH)
+}
+
+func open(ctx context.Context, path string, wait time.Duration, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
@@ -45,7 +57,7 @@ func Open(ctx context.Context, path string, wait time.Duration) (*os.File, error
 	timed, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		err := Try(f)
+		err := try(f, how)
 		if err == nil {
 			return f, nil
 		}

@@ -48,3 +48,31 @@ func TestOpen(t *testing.T) {
 		t.Errorf("%s was opened through a link", f.Name())
 	}
 }
+
+func TestOpenShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := OpenShared(t.Context(), path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := OpenShared(t.Context(), path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*os.File{first, second} {
+		if _, err := Open(t.Context(), path, 0); !errors.Is(err, ErrHeld) {
+			t.Errorf("shared, and locked: %v", err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone, err := Open(t.Context(), path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	if _, err := OpenShared(t.Context(), path, 0); !errors.Is(err, ErrHeld) {
+		t.Errorf("locked, and shared: %v", err)
+	}
+}

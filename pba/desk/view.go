@@ -22,7 +22,8 @@ import (
 )
 
 // A view is what a cycle saw and decided, and what the queue said of itself. Each cycle
-// writes it beside the ledger, so that servers show the farm and never ask the queue.
+// writes it beside the ledger while a server runs, which shows the farm by it and never asks
+// the queue.
 type view struct {
 	Result pba.Result
 	Facts  queueFacts
@@ -85,9 +86,27 @@ const maxView = 1 << 30
 
 func viewPath(c configfile.Config) string { return filepath.Join(c.Paths.State, viewName) }
 
+// viewWait is how long a server waits for a cycle that sees whether there is one.
+const viewWait = 10 * time.Second
+
+// WantViews has cycles publish what they see, until stop is called or the process ends.
+func (d *Desk) WantViews(ctx context.Context) (stop func(), err error) {
+	return pba.LockShared(ctx, d.Paths.State, pba.ViewLock, viewWait)
+}
+
 // writeView publishes what a cycle saw. A cycle that did not read the queue, or published
-// nothing to the submit filter, leaves the last view.
+// nothing to the submit filter, leaves the last view. While no server runs there is none:
+// to write it takes 0.2 s for 100,000 jobs, and one that starts must not show an old one.
 func (d *Desk) writeView(r *pba.Result) error {
+	wanted, err := pba.Locked(d.Paths.State, pba.ViewLock)
+	if err == nil && !wanted {
+		if err = os.Remove(viewPath(d.Config)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	if err != nil || !wanted {
+		return err
+	}
 	if r.State.Farm == nil || d.facts == nil {
 		return nil
 	}
@@ -229,7 +248,7 @@ type viewFile struct {
 }
 
 // errNoView says what is missing where no cycle has published a view.
-var errNoView = fmt.Errorf("the farm is not known: %w: is `pba rebalance` running?", marked{errors.New("no cycle has published what it saw"), backends.ErrUnreachable})
+var errNoView = fmt.Errorf("the farm is not known yet: %w: is `pba rebalance` running?", marked{errors.New("no cycle has ended since allotd started, and the next one shows it"), backends.ErrUnreachable})
 
 // get returns the last view, which callers must not change.
 func (f *viewFile) get(path string) (*view, error) {

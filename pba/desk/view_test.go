@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,8 +38,55 @@ func someResult() *pba.Result {
 	return r
 }
 
+// viewDesk returns a desk whose views a server wants.
 func viewDesk(t *testing.T) *Desk {
-	return &Desk{Config: configfile.Config{Paths: config.Paths{State: t.TempDir()}}, facts: &queueFacts{}}
+	t.Helper()
+	d := &Desk{Config: configfile.Config{Paths: config.Paths{State: t.TempDir()}}, facts: &queueFacts{}}
+	stop, err := d.WantViews(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return d
+}
+
+// TestViewIsWrittenForServersAlone: while none runs there is no view, so that one that starts
+// shows no old one.
+func TestViewIsWrittenForServersAlone(t *testing.T) {
+	d := &Desk{Config: configfile.Config{Paths: config.Paths{State: t.TempDir()}}, facts: &queueFacts{}}
+	var f viewFile
+	cycle := func(want bool) {
+		t.Helper()
+		if err := d.writeView(someResult()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.get(viewPath(d.Config)); (err == nil) != want {
+			t.Errorf("%v, want a view: %v", err, want)
+		}
+	}
+	serve := func() (stop func()) {
+		t.Helper()
+		stop, err := d.WantViews(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stop
+	}
+	cycle(false)
+	first, second := serve(), serve()
+	cycle(true)
+	first()
+	cycle(true)
+	second()
+	if _, err := f.get(viewPath(d.Config)); err != nil { // what the last cycle saw
+		t.Error(err)
+	}
+	cycle(false)
+	defer serve()()
+	if _, err := f.get(viewPath(d.Config)); !Temporary(err) || !strings.Contains(err.Error(), "no cycle has ended since allotd started") {
+		t.Errorf("after a start: %v", err)
+	}
+	cycle(true)
 }
 
 func TestViewIsReadAsItWasWritten(t *testing.T) {

@@ -137,14 +137,19 @@ func (s *site) cycle(t *testing.T) {
 	}
 }
 
-// serve starts allotd, and waits until it listens on its socket.
+// serve starts allotd, and waits until it listens on its socket and a cycle has shown it the
+// farm.
 func (s *site) serve(t *testing.T) {
 	t.Helper()
 	farm.StartForTest(t, s.Background(context.Background(), "allotd"))
 	socket := filepath.Join(s.Home, "allotd.sock")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := await.Dir(ctx, s.Home, func() bool { _, err := os.Stat(socket); return err == nil }); err != nil {
+	if err := await.Dir(ctx, s.Home, func() bool {
+		_, listens := os.Stat(socket)
+		_, shown := os.Stat(filepath.Join(s.Home, "view.gob"))
+		return listens == nil && shown == nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	link, err := url.Parse(s.link(t))
