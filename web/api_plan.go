@@ -35,8 +35,11 @@ type changedOut struct {
 }
 
 type changed struct {
-	Change      int64       `json:"change" doc:"its number in the log; 0: nothing was to be changed, or it was tried only"`
-	Allocations []desk.Line `json:"allocations"`
+	Change      int64            `json:"change" doc:"its number in the log; 0: nothing was to be changed, or it was tried only"`
+	Allocations []desk.Line      `json:"allocations"`
+	Undoes      int64            `json:"undoes,omitempty" doc:"the change that is undone"`
+	Request     *desk.Asked      `json:"request,omitempty" doc:"that the undone change granted, or opened again, as it was"`
+	Over        []calendar.Range `json:"over,omitempty" doc:"weeks that are over and stay as they are"`
 }
 
 // PageIn is what of a list is answered; the next part's address is in Link.
@@ -45,18 +48,47 @@ type PageIn struct {
 }
 
 func (a api) addPlan() {
+	add(a, http.MethodGet, "/projects", "get-projects", "the projects, by name", func(ctx context.Context, d *desk.Desk, in *struct {
+		PageIn
+		After string `query:"after" maxLength:"64" doc:"only those after this one"`
+	},
+	) (*projectsOut, error) {
+		all, err := d.Projects(ctx)
+		if err != nil {
+			return nil, err
+		}
+		first := slices.IndexFunc(all, func(p desk.Project) bool { return p.Name > in.After })
+		if first < 0 {
+			first = len(all)
+		}
+		out := &projectsOut{Body: all[first:]}
+		if len(out.Body) > in.Limit {
+			out.Body = out.Body[:in.Limit]
+			out.Link = next("/projects", url.Values{"limit": {strconv.Itoa(in.Limit)}, "after": {out.Body[in.Limit-1].Name}})
+		}
+		return out, nil
+	})
+	add(a, http.MethodGet, "/allocations", "get-allocations", "what is planned, from this week on unless weeks are given", func(ctx context.Context, d *desk.Desk, in *struct {
+		WeeksIn
+		Project string `query:"project"`
+	},
+	) (*allocationsOut, error) {
+		all, err := d.Allocations(ctx, in.Project, in.when())
+		return &allocationsOut{all}, err
+	})
 	add(a, http.MethodGet, "/plan", "get-plan", "the plan, projects by weeks", func(ctx context.Context, d *desk.Desk, in *struct {
 		WeeksIn
 		Matching
 		Project []string `query:"project,explode" doc:"only these"`
 		By      []string `query:"by" doc:"rows by these, too" enum:"step,user,hosts,terms"`
-		Hosts   string   `query:"hosts" doc:"only on this host set"`
+		Hosts   string   `query:"hosts" doc:"only on this host set; - is the hosts in none"`
 	},
 	) (*gridOut, error) {
 		has := func(by string) bool { return slices.Contains(in.By, by) }
 		q := desk.GridQuery{Projects: in.Project, ByStep: has("step"), ByUser: has("user"), ByHosts: has("hosts"), ByTerms: has("terms")}
 		if in.Hosts != "" {
-			q.Hosts = &in.Hosts
+			set := strings.TrimPrefix(in.Hosts, "-")
+			q.Hosts = &set
 		}
 		g, err := d.Grid(ctx, q, in.when())
 		if err != nil {
@@ -154,6 +186,15 @@ func (a api) addPlan() {
 	})
 }
 
+type projectsOut struct {
+	Link string `header:"Link" doc:"the next part, by rel=\"next\""`
+	Body []desk.Project
+}
+
+type allocationsOut struct {
+	Body []desk.Allocation
+}
+
 type weeksOut struct {
 	ETag string          `header:"ETag" doc:"of the plan as it is now"`
 	Body []calendar.Week `doc:"the weeks that were changed"`
@@ -176,7 +217,7 @@ func next(route string, query url.Values) string {
 
 // apply makes the change that is proposed, unless it is only tried.
 func apply(ctx context.Context, d *desk.Desk, p *desk.Proposal, dryRun bool) (*changedOut, error) {
-	out := &changedOut{Body: changed{Allocations: append([]desk.Line{}, p.Lines...)}}
+	out := &changedOut{Body: changed{Allocations: append([]desk.Line{}, p.Lines...), Undoes: p.Undoes, Request: p.Request, Over: p.Over}}
 	var err error
 	if !dryRun && len(p.Lines) > 0 {
 		if out.Body.Change, err = p.Apply(ctx); err != nil {

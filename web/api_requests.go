@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -17,6 +18,15 @@ type requestsOut struct {
 
 type requestOut struct {
 	Body *desk.Request
+}
+
+type grantOut struct {
+	Body granted
+}
+
+type granted struct {
+	desk.Request
+	Changed []calendar.Week `json:"changed_weeks,omitempty" doc:"none: it had as many slots already"`
 }
 
 // AnswerIn is an answer to a request.
@@ -73,15 +83,24 @@ func (a api) addRequests() {
 			Comment string `json:"comment,omitempty" maxLength:"200"`
 		}
 	},
-	) (*requestOut, error) {
+	) (*grantOut, error) {
 		comment := ""
 		if in.Body != nil {
 			comment = in.Body.Comment
 		}
-		if _, _, err := d.Grant(ctx, in.ID, comment); err != nil {
+		_, changes, err := d.Grant(ctx, in.ID, comment)
+		if err != nil {
 			return nil, err
 		}
-		return requestNow(ctx, d, in.ID)
+		now, err := requestNow(ctx, d, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		out := &grantOut{Body: granted{Request: *now.Body}}
+		for _, c := range changes {
+			out.Body.Changed = append(out.Body.Changed, c.Week)
+		}
+		return out, nil
 	})
 	add(a, http.MethodPost, "/requests/{id}/decline", "decline-request", "decline a request", func(ctx context.Context, d *desk.Desk, in *struct {
 		AnswerIn

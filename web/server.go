@@ -27,6 +27,7 @@ type Options struct {
 	Log     *slog.Logger
 	Version string
 	Now     func() time.Time
+	Zone    *time.Location // that times are shown in, as reports have them
 }
 
 // Server serves the page.
@@ -52,7 +53,7 @@ func New(o Options) (*Server, error) {
 	s.sessions.idle, s.sessions.max = time.Duration(o.Config.SessionIdle), time.Duration(o.Config.SessionMax)
 	s.times = times{header: 10 * time.Second, body: 30 * time.Second, answer: 2 * time.Minute, idle: 2 * time.Minute, shutdown: 10 * time.Second}
 	var err error
-	if s.templates, err = parseTemplates(); err != nil {
+	if s.templates, err = parseTemplates(o.Zone); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()

@@ -83,7 +83,7 @@ func newSite(t *testing.T) *site {
 	}
 	s.Server, err = New(Options{
 		Desks: desk.NewService(s.sys), Config: settings.DefaultWeb(), Version: "test",
-		Log: slog.New(slog.NewTextHandler(&s.log, nil)), Now: s.sys.Now,
+		Log: slog.New(slog.NewTextHandler(&s.log, nil)), Now: s.sys.Now, Zone: time.UTC,
 	})
 	must(t, err)
 	s.listens = "http://127.0.0.1:8470"

@@ -45,7 +45,8 @@ const (
 	partsFile  = "parts.html"
 )
 
-func parseTemplates() (templates, error) {
+// parseTemplates reads the templates, which show times in a zone.
+func parseTemplates(zone *time.Location) (templates, error) {
 	files, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func parseTemplates() (templates, error) {
 		if name == layoutFile || name == partsFile {
 			continue
 		}
-		t := template.New(layoutFile).Funcs(functions()).Option("missingkey=error")
+		t := template.New(layoutFile).Funcs(functions(zone)).Option("missingkey=error")
 		if t, err = t.ParseFS(templateFiles, "templates/"+layoutFile, "templates/"+partsFile, file); err != nil {
 			return nil, fmt.Errorf("template %s: %w", name, err)
 		}
@@ -84,11 +85,11 @@ func (t templates) write(w http.ResponseWriter, r *http.Request, status int, nam
 }
 
 // functions are those that templates call.
-func functions() template.FuncMap {
+func functions(zone *time.Location) template.FuncMap {
 	return template.FuncMap{
 		"asset":   asset,
 		"visible": visible,
-		"time":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+		"time":    func(t time.Time) string { return t.In(zone).Format("2006-01-02 15:04:05") },
 		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"seconds": func(s float64) time.Duration { return time.Duration(s * float64(time.Second)).Round(time.Second) },
 		"count":   printable.Count,

@@ -36,12 +36,13 @@ func serve(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
 	var listeners []net.Listener
 	if !c.Bool("check") {
 		if err := config.Paths.Prepare(); err != nil {
 			return err
 		}
-		listeners, err = web.Listen(c.Context, config.Web, config.Paths)
+		listeners, err = web.Listen(c.Context, config.Web, config.Paths, log)
 		if err != nil {
 			return err
 		}
@@ -64,8 +65,7 @@ func serve(c *cli.Context) (err error) {
 	if err := d.MayServe(c.Context); err != nil {
 		return err
 	}
-	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now})
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
 	}

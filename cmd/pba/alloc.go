@@ -65,14 +65,14 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 		return err
 	}
 	var terms desk.Terms // none: the slots are removed
-	open := p.withDesk
+	open := p.ask
 	if set {
 		if terms, err = readTerms(c, args[1]); err != nil {
 			return err
 		}
-		open = p.withDeskAndQueue
+		open = p.askWithQueue
 	}
-	return open(c, func(ctx context.Context, d *desk.Desk) error {
+	return open(c, func(ctx context.Context, d answers) error {
 		weeks, err := d.SetAllocation(ctx, pool, terms, when(c), c.String("comment"))
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func readTerms(c *cli.Context, number string) (desk.Terms, error) {
 	return terms, nil
 }
 
-func listAllocs(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Table, any, error) {
+func listAllocs(ctx context.Context, d answers, c *cli.Context) (*table.Table, any, error) {
 	all, err := d.Allocations(ctx, c.String("project"), when(c))
 	t := table.New("week", "project", "user", "step", "slots", "sla", "jobs", "hosts")
 	for _, a := range all {

@@ -34,7 +34,7 @@ func copyCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.askWithQueue(c, func(ctx context.Context, d answers) error {
 				copied, err := d.Copy(ctx, args[0], c.String("weeks"), c.StringSlice("project"), c.String("comment"))
 				if err != nil {
 					return err

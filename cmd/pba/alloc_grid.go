@@ -29,7 +29,7 @@ func gridFlags() []cli.Flag {
 
 // listAction is the action of `pba alloc list`: a line for each allocation, or the grid.
 func listAction(p process) cli.ActionFunc {
-	list := p.tableAction(listAllocs)
+	list := tableAction(p.ask, listAllocs)
 	return func(c *cli.Context) error {
 		if c.Bool("grid") {
 			return printGrid(c, p)
@@ -56,7 +56,7 @@ func printGrid(c *cli.Context, p process) error {
 		set := c.String("hosts")
 		q.Hosts = &set
 	}
-	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.ask(c, func(ctx context.Context, d answers) error {
 		g, err := d.Grid(ctx, q, when(c))
 		if err != nil {
 			return err

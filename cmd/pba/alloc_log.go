@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -23,14 +22,14 @@ func logCommand(p process) *cli.Command {
 			&cli.StringFlag{Name: "since", Usage: "only changes from this `WEEK` or date on"},
 			&cli.IntFlag{Name: "limit", Value: 50, Usage: "the latest `NUMBER` of changes"},
 		}, table.Flags()...),
-		Action: p.tableAction(func(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Table, any, error) {
+		Action: tableAction(p.ask, func(ctx context.Context, d answers, c *cli.Context) (*table.Table, any, error) {
 			all, err := d.Changes(ctx, desk.LogQuery{Project: c.String("project"), Since: c.String("since"), Limit: c.Int("limit")})
-			return logTable(all, d.Timezone.Location()), all, err
+			return logTable(all), all, err
 		}),
 	}
 }
 
-func logTable(all []desk.Logged, zone *time.Location) *table.Table {
+func logTable(all []desk.Logged) *table.Table {
 	t := table.New("change", "when", "who", "command", "weeks", "subject", "was", "is", "comment")
 	for _, l := range all {
 		command := l.Command
@@ -41,7 +40,7 @@ func logTable(all []desk.Logged, zone *time.Location) *table.Table {
 			command += fmt.Sprintf(" (undone by %d)", l.UndoneBy)
 		}
 		row := func(weeks, subject, was, is string) {
-			t.Row(l.ID, l.At.In(zone).Format("2006-01-02 15:04"), l.Who, command, weeks, dash(subject), dash(was), dash(is), dash(l.Comment))
+			t.Row(l.ID, l.At.Format("2006-01-02 15:04"), l.Who, command, weeks, dash(subject), dash(was), dash(is), dash(l.Comment))
 		}
 		for _, a := range l.Lines {
 			row(a.Weeks.String(), a.Pool.String(), a.Was.String(), a.Terms.String())
@@ -74,7 +73,7 @@ func undoCommand(p process) *cli.Command {
 					return err
 				}
 			}
-			return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.askWithQueue(c, func(ctx context.Context, d answers) error {
 				undo, err := d.Undo(ctx, id, c.String("comment"))
 				if err != nil {
 					return err

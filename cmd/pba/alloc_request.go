@@ -35,7 +35,7 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 				&cli.BoolFlag{Name: "all", Usage: "also those that are answered, withdrawn or expired", DisableDefaultText: true},
 				&cli.StringFlag{Name: "project", Usage: "only those for this `PROJECT`"},
 			}, table.Flags()...),
-			Action: p.tableAction(listRequests),
+			Action: tableAction(p.ask, listRequests),
 		},
 		{
 			Name: "grant", Usage: "allocate the slots that a request asks for, in all of its weeks or in none", ArgsUsage: "ID",
@@ -45,7 +45,7 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 				if err != nil {
 					return err
 				}
-				return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error { return grant(ctx, d, id, c) })
+				return p.askWithQueue(c, func(ctx context.Context, d answers) error { return grant(ctx, d, id, c) })
 			},
 		},
 		{
@@ -56,7 +56,7 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 				if err != nil {
 					return err
 				}
-				return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+				return p.ask(c, func(ctx context.Context, d answers) error {
 					r, err := d.Decline(ctx, id, c.String("why"))
 					if err == nil {
 						fmt.Fprintf(c.App.Writer, "Request %d of %s is declined.\n", id, shell.Printable(r.By))
@@ -72,7 +72,7 @@ func requestCommands(p process, poolFlags func(...cli.Flag) []cli.Flag) []*cli.C
 				if err != nil {
 					return err
 				}
-				return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+				return p.ask(c, func(ctx context.Context, d answers) error {
 					_, err := d.Withdraw(ctx, id)
 					if err == nil {
 						fmt.Fprintf(c.App.Writer, "Request %d is withdrawn.\n", id)
@@ -114,7 +114,7 @@ func askForSlots(c *cli.Context, p process) error {
 	if err != nil || slots < 1 || slots > math.MaxInt32 {
 		return shell.Usagef("%q is not a number of slots, one or more", args[1])
 	}
-	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.ask(c, func(ctx context.Context, d answers) error {
 		r, err := d.Ask(ctx, pool, slots, when(c), c.String("why"))
 		if err != nil {
 			return err
@@ -131,7 +131,7 @@ func askForSlots(c *cli.Context, p process) error {
 	})
 }
 
-func grant(ctx context.Context, d *desk.Desk, id int64, c *cli.Context) error {
+func grant(ctx context.Context, d answers, id int64, c *cli.Context) error {
 	r, changes, err := d.Grant(ctx, id, c.String("comment"))
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func grant(ctx context.Context, d *desk.Desk, id int64, c *cli.Context) error {
 	return nil
 }
 
-func listRequests(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Table, any, error) {
+func listRequests(ctx context.Context, d answers, c *cli.Context) (*table.Table, any, error) {
 	all, err := d.Requests(ctx, c.String("project"), c.Bool("all"))
 	t := table.New("id", "project", "user", "step", "hosts", "slots", "from", "to", "by", "has", "free", "granting", "why")
 	for _, r := range all {

@@ -30,19 +30,20 @@ func newApp(p process) *cli.App {
 	return &cli.App{
 		Name:      "pba",
 		Usage:     "plan job slots for projects, and free them when the projects' jobs need them",
-		UsageText: "pba COMMAND [OPTION]… [ARGUMENT]…",
+		UsageText: "pba [--server URL] COMMAND [OPTION]… [ARGUMENT]…",
 		Description: "A project is a name that jobs give, a UNIX group and its managers. An allocation guarantees it\n" +
 			"slots for a week; one that is in force now is a pool. A cycle reads the queue: if a job within\n" +
 			"its pool has waited too long, jobs beyond their projects' guarantees (victims) are preempted\n" +
 			"for it (a reclaim). A flow names the steps of a project's work. The ledger is the file with\n" +
 			"the plan and its history.",
 		Writer: p.stdout, ErrWriter: p.stderr,
-		Commands: []*cli.Command{
+		Flags: []cli.Flag{serverOption()},
+		Commands: forServers([]*cli.Command{
 			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
 			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), simulateCommand(p), metricsCommand(p), doctorCommand(p),
 			pauseCommand(p), resumeCommand(p), restoreCommand(p), dummiesCommand(p), backupCommand(p),
 			loginCommand(p), logoutCommand(p),
-		},
+		}),
 	}
 }
 
@@ -65,14 +66,15 @@ func (p process) openDesk(ctx context.Context, start bool, do func(context.Conte
 	return withExitCode(do(ctx, d))
 }
 
-// tableAction returns the action of a command that prints the table that list makes.
-func (p process) tableAction(list func(context.Context, *desk.Desk, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
+// tableAction returns the action of a command that prints the table that list makes of what
+// open opens.
+func tableAction[D any](open func(*cli.Context, func(context.Context, D) error) error, list func(context.Context, D, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		format, err := table.FormatOf(c)
 		if err != nil {
 			return err
 		}
-		return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+		return open(c, func(ctx context.Context, d D) error {
 			t, all, err := list(ctx, d, c)
 			if err != nil {
 				return err

@@ -32,7 +32,7 @@ func explainCommand(p process) *cli.Command {
 					return shell.Usagef("%w", err)
 				}
 			}
-			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.ask(c, func(ctx context.Context, d answers) error {
 				if parted {
 					if id, err = d.Part(ctx, job, part); err != nil {
 						return err

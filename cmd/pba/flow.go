@@ -42,7 +42,7 @@ func flowCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list the flows", Flags: table.Flags(),
-				Action: p.tableAction(listFlows),
+				Action: tableAction(p.withDesk, listFlows),
 			},
 		},
 	}

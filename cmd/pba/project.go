@@ -56,7 +56,7 @@ func projectCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list the projects", Flags: table.Flags(),
-				Action: p.tableAction(listProjects),
+				Action: tableAction(p.ask, listProjects),
 			},
 		},
 	}
@@ -115,7 +115,7 @@ func renameProject(c *cli.Context, p process) error {
 	})
 }
 
-func listProjects(ctx context.Context, d *desk.Desk, _ *cli.Context) (*table.Table, any, error) {
+func listProjects(ctx context.Context, d answers, _ *cli.Context) (*table.Table, any, error) {
 	all, err := d.Projects(ctx)
 	head, renamed := []string{"name", "group", "managers", "flow"}, slices.ContainsFunc(all, func(p desk.Project) bool { return len(p.Former) > 0 })
 	if renamed {

@@ -29,7 +29,7 @@ type reportOptions struct {
 type reportKind struct {
 	name, usage string
 	keys        []desk.By // that its rows may be grouped by
-	run         func(context.Context, *desk.Desk, reportOptions, io.Writer) error
+	run         func(context.Context, answers, reportOptions, io.Writer) error
 }
 
 func reportCommand(p process) *cli.Command {
@@ -38,8 +38,8 @@ func reportCommand(p process) *cli.Command {
 		{"usage", "slot-hours by day and pool, or by other groups, within the guarantee and beyond it", desk.UsageKeys, reportUsage},
 		{"waits", "how long jobs and reclaims waited", desk.WaitKeys, reportWaits},
 		{"victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", desk.VictimKeys, reportVictims},
-		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, reportDummies},
-		{"forecast", "coming weeks: allocated slots, and expected use", nil, reportForecast},
+		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, onDesk(reportDummies)},
+		{"forecast", "coming weeks: allocated slots, and expected use", nil, onDesk(reportForecast)},
 	} {
 		c.Subcommands = append(c.Subcommands, kind.command(p))
 	}
@@ -77,7 +77,7 @@ func (k reportKind) command(p process) *cli.Command {
 			if o.by, err = desk.GroupsOf(c.StringSlice("by"), k.keys); err != nil {
 				return withExitCode(err)
 			}
-			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.ask(c, func(ctx context.Context, d answers) error {
 				span := desk.Span{Week: c.String("week"), Date: since.date, Since: since.value}
 				if o.Period, err = d.Period(c.String("project"), span); err != nil {
 					return err
@@ -118,7 +118,7 @@ func (s *ago) String() string {
 	return s.value.String()
 }
 
-func reportUsage(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+func reportUsage(ctx context.Context, d answers, o reportOptions, out io.Writer) error {
 	if len(o.by) > 0 {
 		return reportUsageBy(ctx, d, o, out)
 	}
@@ -127,19 +127,19 @@ func reportUsage(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 		return err
 	}
 	if len(r.Usage) == 0 && o.format == table.Text {
-		return nothingYet(out, o)
+		return nothingYet(out, r.Period)
 	}
 	return table.Print(out, o.format, tableOf(r.Table()), r)
 }
 
 // reportUsageBy prints slot-hours by groups, and in text their sum.
-func reportUsageBy(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+func reportUsageBy(ctx context.Context, d answers, o reportOptions, out io.Writer) error {
 	r, err := d.UsageBy(ctx, o.Period, o.by)
 	if err != nil {
 		return err
 	}
 	if len(r.Groups) == 0 && o.format == table.Text {
-		return nothingYet(out, o)
+		return nothingYet(out, r.Period)
 	}
 	rows := r.Table(o.by)
 	if o.format == table.Text {
@@ -182,22 +182,23 @@ func nameAll(t desk.Table, keys int) {
 
 func tenth(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
-func (o reportOptions) since() string { return o.From.Local().Format("2006-01-02 15:04") }
+// beginOf is when a report begins, which may be a server's.
+func beginOf(p desk.Period) string { return p.From.Local().Format("2006-01-02 15:04") }
 
-func nothingYet(out io.Writer, o reportOptions) error {
-	_, err := fmt.Fprintf(out, "Nothing is recorded since %s. Cycles record it: pba rebalance\n", o.since())
+func nothingYet(out io.Writer, p desk.Period) error {
+	_, err := fmt.Fprintf(out, "Nothing is recorded since %s. Cycles record it: pba rebalance\n", beginOf(p))
 	return err
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 
-func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+func reportWaits(ctx context.Context, d answers, o reportOptions, out io.Writer) error {
 	r, err := d.Waits(ctx, o.Period, o.by)
 	if err != nil {
 		return err
 	}
 	if len(r.Waits) == 0 && o.format == table.Text {
-		return nothingYet(out, o)
+		return nothingYet(out, r.Period)
 	}
 	rows := r.Table(o.by)
 	if o.format == table.Text {
@@ -207,16 +208,16 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	if err != nil || o.format != table.Text || r.Promise.Reclaims == 0 {
 		return err
 	}
-	threshold := fmt.Sprint(d.PBA.PendingThreshold)
-	if len(d.PBA.Policy().Thresholds) > 0 {
+	threshold := r.Threshold.String()
+	if r.OwnThresholds {
 		threshold += ", or the project's own"
 	}
 	fmt.Fprintf(out, "%d of %s took at most the threshold (%s), two cycles (%v each) and the time to free the slots.\n",
-		r.Promise.Kept, printable.Count(r.Promise.Reclaims, "reclaim"), threshold, d.PBA.Every)
+		r.Promise.Kept, printable.Count(r.Promise.Reclaims, "reclaim"), threshold, r.Every)
 	return nil
 }
 
-func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+func reportVictims(ctx context.Context, d answers, o reportOptions, out io.Writer) error {
 	r, err := d.Victims(ctx, o.Period, o.by)
 	if r != nil && r.Away != nil {
 		fmt.Fprintf(o.stderr, "pba: warning: jobs that wait as they are too wide are unknown: %s\n", shell.OneLine(r.Away.Error()))
@@ -240,7 +241,7 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 // printEnds prints who lost slots, and how the reclaims ended.
 func printEnds(out io.Writer, o reportOptions, r *desk.Victims, losses *table.Table) error {
 	if len(r.Ends) == 0 {
-		fmt.Fprintf(out, "No slots were preempted since %s.\n", o.since())
+		fmt.Fprintf(out, "No slots were preempted since %s.\n", beginOf(r.Period))
 		return nil
 	}
 	if len(r.Victims) > 0 {
@@ -266,7 +267,7 @@ func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 		return err
 	}
 	if len(r.Dummies) == 0 && o.format == table.Text {
-		_, err := fmt.Fprintf(out, "No dummy jobs were placed since %s.\n", o.since())
+		_, err := fmt.Fprintf(out, "No dummy jobs were placed since %s.\n", beginOf(r.Period))
 		return err
 	}
 	return table.Print(out, o.format, tableOf(r.Table()), r)

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 //	edit FILE CELL=VALUE...              writes cells of a workbook, or ranges such as G6:R125=1
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
-	built := programs.Build(t)
+	built := programs.Build(t, "allotd")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {

@@ -21,7 +21,7 @@ func statusCommand(p process) *cli.Command {
 		Name: "status", Usage: "show pools, farm and reclaims (preemptions under way)",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.ask(c, func(ctx context.Context, d answers) error {
 				shown, err := d.Status(ctx)
 				if err != nil {
 					return err

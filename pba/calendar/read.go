@@ -191,6 +191,16 @@ func (r Range) String() string {
 // MarshalText writes the range as String does.
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// UnmarshalText reads what MarshalText writes.
+func (r *Range) UnmarshalText(text []byte) error {
+	first, last, several := strings.Cut(string(text), "..")
+	err := r.First.UnmarshalText([]byte(first))
+	if r.Last = r.First; err == nil && several {
+		err = r.Last.UnmarshalText([]byte(last))
+	}
+	return err
+}
+
 // Append adds a week after the others to ranges: to the last one if it follows that.
 func Append(ranges []Range, w Week) []Range {
 	if n := len(ranges); n > 0 && AddWeeks(ranges[n-1].Last, 1) == w {

@@ -16,6 +16,16 @@ func (w Week) String() string { return fmt.Sprintf("%04d-W%02d", w.Year, w.Week)
 // MarshalText writes the week as String does.
 func (w Week) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
+// UnmarshalText reads what MarshalText writes.
+func (w *Week) UnmarshalText(text []byte) error {
+	var read Week
+	if n, err := fmt.Sscanf(string(text), "%d-W%d", &read.Year, &read.Week); n != 2 || err != nil || read.String() != string(text) {
+		return fmt.Errorf("%q is no week", text)
+	}
+	*w = read
+	return nil
+}
+
 // Compare orders weeks.
 func (w Week) Compare(other Week) int {
 	return cmp.Or(cmp.Compare(w.Year, other.Year), cmp.Compare(w.Week, other.Week))

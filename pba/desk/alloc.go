@@ -17,6 +17,12 @@ import (
 // Pool names slots of a project, or of one of its users, steps, or both.
 type Pool = ledger.Pool
 
+// Allocation is what a pool has in a week, and Change what it gets in one.
+type (
+	Allocation = ledger.Allocation
+	Change     = ledger.Change
+)
+
 // Allocations lists what is planned, for a project or for all, in the weeks that are
 // named, else from this week on: by week, project, step in the flow's order, user and host
 // set.

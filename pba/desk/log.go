@@ -65,6 +65,9 @@ func (d *Desk) Changes(ctx context.Context, q LogQuery) ([]Logged, error) {
 		return nil, err
 	}
 	undoings, err := d.ledger.Undoings(ctx)
+	for i := range found {
+		found[i].At = found[i].At.In(d.zone())
+	}
 	return logged(found, undone(undoings), order), err
 }
 

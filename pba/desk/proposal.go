@@ -21,6 +21,8 @@ type Proposal struct {
 	Over        []calendar.Range // weeks that are over and stay as they are
 	Lines       []Line           // the differences, joined where they are the same in weeks in a row
 
+	applied func(context.Context) (int64, error) // of one that a server made; nil: of a desk
+
 	planner *planner
 	note    note
 	again   func(context.Context) ([]Difference, error) // what it would be now
@@ -53,9 +55,18 @@ func (p *Proposal) changes() []ledger.Change {
 	return all
 }
 
+// ProposalOf returns a proposal that a server made, which this function applies.
+func ProposalOf(shown Proposal, apply func(context.Context) (int64, error)) *Proposal {
+	shown.applied = apply
+	return &shown
+}
+
 // Apply changes the plan as was shown, or nothing. It returns the number of the change in
 // the log.
 func (p *Proposal) Apply(ctx context.Context) (int64, error) {
+	if p.applied != nil {
+		return p.applied(ctx)
+	}
 	return p.planner.apply(ctx, p.note, p.changes(), func() error {
 		now, err := p.again(ctx)
 		if err == nil && !slices.Equal(now, p.Differences) {

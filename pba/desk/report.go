@@ -20,6 +20,7 @@ import (
 // Period is what a report covers.
 type Period struct {
 	Project string    `json:"-"` // "": all
+	Span    Span      `json:"-"` // what was asked for
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
 }
@@ -42,6 +43,10 @@ type Waits struct {
 	Period
 	Waits   []report.Wait  `json:"waits"`
 	Promise report.Promise `json:"promise"`
+
+	Threshold     unit.Duration `json:"pending_threshold"` // after which slots are preempted
+	OwnThresholds bool          `json:"own_thresholds"`    // some projects have one of their own
+	Every         unit.Duration `json:"every"`             // between two cycles
 }
 
 // Victims is which users lost slots to which projects, and how reclaims ended.
@@ -206,7 +211,7 @@ func ParseSince(text string) (Span, error) {
 // is covered up to now.
 func (d *Desk) Period(project string, s Span) (Period, error) {
 	now := d.Now()
-	p := Period{Project: project, From: now.Add(-s.Since), To: now}
+	p := Period{Project: project, Span: s, From: now.Add(-s.Since), To: now}
 	switch {
 	case s.Week != "":
 		w, err := d.pastWeek(s.Week)
@@ -260,7 +265,10 @@ func (d *Desk) Waits(ctx context.Context, p Period, by []By) (*Waits, error) {
 		return nil, err
 	}
 	rows, promise := report.Waits(jobs, reclaims, d.rates(), p.Project, by, d.zone())
-	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
+	return &Waits{
+		Period: p, Waits: rows, Promise: promise,
+		Threshold: d.PBA.PendingThreshold, OwnThresholds: len(d.PBA.Policy().Thresholds) > 0, Every: d.PBA.Every,
+	}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
 // rates returns what waits are measured against.

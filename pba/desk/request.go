@@ -30,6 +30,9 @@ const (
 	RequestDeclined = ledger.RequestDeclined
 )
 
+// Asked is a request for slots as it is recorded.
+type Asked = ledger.Request
+
 // Request is a request for slots, with what granting it would do.
 type Request struct {
 	ledger.Request
@@ -205,6 +208,11 @@ func (d *Desk) Requests(ctx context.Context, project string, all bool) ([]Reques
 			return nil, err
 		}
 	}
+	for i := range found {
+		if !found[i].Answered.IsZero() {
+			found[i].Answered = found[i].Answered.In(d.zone())
+		}
+	}
 	return d.assess(ctx, found)
 }
 
@@ -267,7 +275,7 @@ func (r *Request) Granting() string {
 	if r.State != RequestOpen {
 		text := string(r.State)
 		if r.Answerer != "" {
-			text += " by " + r.Answerer + " " + r.Answered.Local().Format("2006-01-02 15:04")
+			text += " by " + r.Answerer + " " + r.Answered.Format("2006-01-02 15:04")
 		}
 		if r.Answer != "" {
 			text += ": " + r.Answer

@@ -101,7 +101,7 @@ type Reclaim struct {
 	Phase       plan.Phase `json:"phase"`
 	Why         string     `json:"why,omitempty"`
 	Planned     time.Time  `json:"planned"`
-	Acted       time.Time  `json:"-"` // zero: not yet
+	Acted       time.Time  `json:"acted,omitzero"` // zero: not yet
 	Victims     []Victim   `json:"victims"`
 }
 
