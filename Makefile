@@ -227,6 +227,8 @@ generate-is-clean: # what is generated is what is committed
 .PHONY: install uninstall package test-package
 UNITS := allotment-miniqd.service allotment-rebalance.service allotment-allotd.service
 DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg)
+# What pages show, at the same places beside them.
+PICTURES := $(wildcard docs/web/*.png)
 TO := $(DESTDIR)
 
 install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
@@ -246,6 +248,7 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|g' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)
+	set -e; for picture in $(PICTURES:docs/%=%); do install -D -m 644 docs/$$picture $(TO)$(DOCDIR)/$$picture; done
 	install -m 644 packaging/prometheus/allotment.rules.yml $(TO)$(DATADIR)/prometheus
 	install -m 644 packaging/grafana/allotment.json $(TO)$(DATADIR)/grafana
 ifneq ($(SYSCONFDIR),/etc)
