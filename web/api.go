@@ -137,11 +137,11 @@ func planTag(revision int64) string { return `"plan-` + strconv.FormatInt(revisi
 
 // Expecting is the header by which a client says which plan it changes.
 type Expecting struct {
-	IfMatch string `header:"If-Match" required:"true" doc:"the ETag of the plan that is changed, so that no other's edit is overwritten; * changes it as it is" example:"\"plan-42\""`
+	IfMatch string `header:"If-Match" required:"true" doc:"the ETag of the plan that was read, so that no other's edit is overwritten; * changes it as it is" example:"\"plan-42\""`
 }
 
-// at has the desk's edits fail unless they are made to that plan.
-func (e Expecting) at(d *desk.Desk) error {
+// revision has edits fail that are made to another plan, by what a desk expects.
+func (e Expecting) revision(expect func(int64)) error {
 	if e.IfMatch == "*" {
 		return nil
 	}
@@ -150,6 +150,6 @@ func (e Expecting) at(d *desk.Desk) error {
 	if !ok || err != nil {
 		return huma.Error400BadRequest(`If-Match: want * or an ETag of the plan, such as "plan-42"`)
 	}
-	d.Expect(revision)
+	expect(revision)
 	return nil
 }

@@ -113,7 +113,7 @@ func (a api) addPlan() {
 		}
 	},
 	) (*weeksOut, error) {
-		if err := in.at(d); err != nil {
+		if err := in.revision(d.ExpectCells); err != nil {
 			return nil, err
 		}
 		b := &in.Body
@@ -126,6 +126,9 @@ func (a api) addPlan() {
 			return nil, err
 		}
 		out := &weeksOut{Body: weeks}
+		if d.Overtaken() {
+			return out, nil
+		}
 		revision, err := d.Revision(ctx)
 		out.ETag = planTag(revision)
 		return out, err
@@ -141,7 +144,7 @@ func (a api) addPlan() {
 		}
 	},
 	) (*changedOut, error) {
-		if err := in.at(d); err != nil {
+		if err := in.revision(d.Expect); err != nil {
 			return nil, err
 		}
 		p, err := d.Copy(ctx, in.Body.Week, in.Body.Weeks, in.Body.Projects, in.Body.Comment)
@@ -196,7 +199,7 @@ type allocationsOut struct {
 }
 
 type weeksOut struct {
-	ETag string          `header:"ETag" doc:"of the plan as it is now"`
+	ETag string          `header:"ETag" doc:"of the plan as it is now; none where other cells of it were edited since it was read: read it again before the next change"`
 	Body []calendar.Week `doc:"the weeks that were changed"`
 }
 

@@ -103,8 +103,16 @@ func TestAPIEditsAreMadeToThePlanThatWasRead(t *testing.T) {
 	if now := w.Header().Get("ETag"); now == read || now == "" {
 		t.Errorf("ETag %q after an edit of %q", now, read)
 	}
-	lost := s.call(bert, http.MethodPut, "/plan/chipB", `{"slots": 1}`, "If-Match", read) // bert has not seen anna's edit
-	s.want(lost, http.StatusPreconditionFailed, "nothing is changed; read the plan again")
+	other := s.call(bert, http.MethodPut, "/plan/chipB", `{"slots": 1}`, "If-Match", read) // bert has not seen anna's edit, which is of other cells
+	s.want(other, http.StatusOK)
+	if tag := other.Header().Get("ETag"); tag != "" {
+		t.Errorf("bert has not read anna's edit, and is given the plan's tag %s", tag)
+	}
+	lost := s.call(operator, http.MethodPut, "/plan/chipB", `{"slots": 2, "weeks": "2"}`, "If-Match", read)
+	s.want(lost, http.StatusPreconditionFailed, "the plan has changed: chipB of 2026-W48: bert (uid 5002) by page changed it from 2 to 1 on 2026-11-24 12:00: nothing is changed; read the plan again")
+	s.want(s.call(bert, http.MethodGet, "/plan?project=chipB&weeks=2", ""), http.StatusOK, `"slots":[1,0]`)
+	s.want(s.call(bert, http.MethodPut, "/plan/chipB", `{"slots": 1}`, "If-Match", `"plan-9999"`), http.StatusPreconditionFailed, "such as before a backup was restored")
+	s.want(s.call(anna, http.MethodPost, "/plan/copy", `{"week": "2026-W48", "weeks": "2026-W50", "projects": ["chipA"]}`, "If-Match", read), http.StatusPreconditionFailed, "it is at revision")
 	if got := lost.Header().Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("an error is %s", got)
 	}

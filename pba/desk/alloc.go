@@ -17,11 +17,11 @@ import (
 // Pool names slots of a project, or of one of its users, steps, or both.
 type Pool = ledger.Pool
 
-// Allocation is what a pool has in a week, and Change what it gets in one.
-type (
-	Allocation = ledger.Allocation
-	Change     = ledger.Change
-)
+// Allocation is what a pool has in a week.
+type Allocation = ledger.Allocation
+
+// Change is what a pool gets in a week.
+type Change = ledger.Change
 
 // Allocations lists what is planned, for a project or for all, in the weeks that are
 // named, else from this week on: by week, project, step in the flow's order, user and host
@@ -88,7 +88,7 @@ func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, when W
 	if err != nil {
 		return nil, err
 	}
-	_, err = p.apply(ctx, n, changes, nil)
+	_, err = p.apply(ctx, n, changes, func() error { return d.checkCells(ctx, changes) })
 	return all, err
 }
 

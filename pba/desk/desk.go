@@ -70,6 +70,7 @@ type Desk struct {
 
 	facts   *queueFacts // what the queue said of itself when the filter's policy was written; nil: it was not asked
 	expects *int64      // the plan's revision that edits are made to; nil: any
+	cells   *seenPlan   // the plan that a user saw who sets cells; nil: it is not asked
 }
 
 // New returns a desk that is not open.
@@ -272,6 +273,52 @@ var ErrChanged = errors.New("the plan has changed")
 
 // Expect has edits fail with ErrChanged unless they are made to this revision of the plan.
 func (d *Desk) Expect(revision int64) { d.expects = &revision }
+
+// seenPlan is a plan that a user saw before the user set cells of it.
+type seenPlan struct {
+	revision  int64
+	overtaken bool // it has been edited since, in other cells
+}
+
+// ExpectCells has SetAllocation fail with ErrChanged if one of its cells was edited after this
+// revision of the plan.
+func (d *Desk) ExpectCells(revision int64) { d.cells = &seenPlan{revision: revision} }
+
+// Overtaken reports whether the plan was edited elsewhere between the revision that ExpectCells
+// names and SetAllocation: then the user has not seen all of it.
+func (d *Desk) Overtaken() bool { return d.cells != nil && d.cells.overtaken }
+
+// checkCells returns an error where a cell that changes was edited after the user saw the plan.
+func (d *Desk) checkCells(ctx context.Context, changes []ledger.Change) error {
+	if d.cells == nil {
+		return nil
+	}
+	edits, newest, err := d.ledger.EditedSince(ctx, d.cells.revision)
+	if err != nil {
+		return err
+	}
+	if d.cells.revision > newest {
+		return fmt.Errorf("%w: it is at revision %d, and the edit was made to %d, such as before a backup was restored: nothing is changed; read the plan again", ErrChanged, newest, d.cells.revision)
+	}
+	d.cells.overtaken = d.cells.revision < newest
+	planned, err := d.ledger.Allocations(ctx, d.thisWeek(), forever)
+	if err != nil {
+		return err
+	}
+	since := map[cell]int64{}
+	for _, c := range changes {
+		since[cell{c.Pool, c.Week}] = d.cells.revision
+	}
+	found := conflicting(changed(changes, planned), edits, since)
+	if len(found) == 0 {
+		return nil
+	}
+	texts := make([]string, len(found))
+	for i, f := range found {
+		texts[i] = fmt.Sprintf("%s of %s: %s", f.difference.Pool, f.difference.Week, f.inWords(d.zone()))
+	}
+	return fmt.Errorf("%w: %s: nothing is changed; read the plan again", ErrChanged, faultText(texts))
+}
 
 func (d *Desk) checkRevision(ctx context.Context) error {
 	if d.expects == nil {

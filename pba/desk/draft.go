@@ -243,12 +243,16 @@ func (d *Desk) addConflicts(ctx context.Context, x *Draft) error {
 	for _, f := range conflicting(x.differences, edits, since) {
 		x.faulty(CellFault{
 			Pool: f.difference.Pool, Week: f.difference.Week.String(), Edit: x.places[cell{f.difference.Pool, f.difference.Week}],
-			What: fmt.Sprintf("%s changed it from %s to %s on %s, while you edited it", f.edit.Who, orNone(f.edit.Before), orNone(f.difference.Was.String()),
-				f.edit.At.In(d.zone()).Format("2006-01-02 15:04")),
+			What:     f.inWords(d.zone()) + ", while you edited it",
 			Conflict: &Conflict{Who: f.edit.Who, At: f.edit.At, Was: f.edit.Was, Is: f.difference.Was},
 		})
 	}
 	return nil
+}
+
+// inWords says who changed the cell, and how.
+func (c clash) inWords(zone *time.Location) string {
+	return fmt.Sprintf("%s changed it from %s to %s on %s", c.edit.Who, orNone(c.edit.Before), orNone(c.difference.Was.String()), c.edit.At.In(zone).Format("2006-01-02 15:04"))
 }
 
 // conflicting returns the differences in cells that were edited after they were seen, with
