@@ -203,6 +203,9 @@ func cycle(ctx context.Context, sys System, repeated bool) (c *Cycle, err error)
 		if failed := d.writeView(&r); failed != nil {
 			c.Warnings = append(c.Warnings, failed.Error())
 		}
+		if _, failed := d.ledger.RenamePast(ctx); failed != nil { // of a rename that was broken off
+			c.Warnings = append(c.Warnings, failed.Error())
+		}
 		if err == nil && !repeated {
 			err = r.Failed()
 		}

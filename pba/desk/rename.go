@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/dummy"
@@ -48,7 +49,36 @@ func (d *Desk) RenameProject(ctx context.Context, from, to string, dryRun bool) 
 	if err != nil || dryRun {
 		return r, err
 	}
-	return r, d.edit(ctx, func() error { return d.ledger.RenameProject(ctx, d.editor(), from, to) })
+	if err := d.edit(ctx, func() error { return d.ledger.RenameProject(ctx, d.editor(), from, to) }); err != nil {
+		return r, err
+	}
+	if err := d.renamePast(ctx); err != nil {
+		return r, fmt.Errorf("project %s is %s now, and each cycle renames some days more of its past: %w", from, to, err)
+	}
+	return r, nil
+}
+
+// betweenParts is how long the edit lock is free between two parts of the past: a cycle that
+// waits for it tries more often.
+const betweenParts = 50 * time.Millisecond
+
+// renamePast renames the rest of the past in parts, and lets cycles go on between them.
+func (d *Desk) renamePast(ctx context.Context) error {
+	for {
+		done := false
+		err := d.locked(ctx, func() (err error) {
+			done, err = d.ledger.RenamePast(ctx)
+			return err
+		})
+		if err != nil || done {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(betweenParts):
+		}
+	}
 }
 
 // configNames returns an error where the config has terms for a project's present name that it

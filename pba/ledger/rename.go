@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,9 +28,13 @@ func (l *Ledger) CheckRename(ctx context.Context, from, to string) error {
 	})
 }
 
-// RenameProject renames a project, its past included. Jobs that have the former name count
-// for the project until none is unfinished. It returns an error if another project has the name
-// or had it; a former name of its own it may have again.
+// pastPart is how much of the past is renamed at once: a cycle waits for no more.
+const pastPart = 3 * 24 * time.Hour
+
+// RenameProject renames a project, with what cycles remember of it. RenamePast renames the rest
+// of its past. Jobs that have the former name count for the project until none is unfinished. It
+// returns an error if another project has the name or had it; a former name of its own it may
+// have again.
 func (l *Ledger) RenameProject(ctx context.Context, by Editor, from, to string) error {
 	return l.edit(ctx, "rename the project", func(tx *sql.Tx) error {
 		id, err := renameable(ctx, tx, from, to)
@@ -43,21 +48,88 @@ func (l *Ledger) RenameProject(ctx context.Context, by Editor, from, to string) 
 			{`DELETE FROM former_name WHERE name = ?`, []any{to}},
 			{`INSERT INTO former_name (name, project, until) VALUES (?, ?, ?)`, []any{from, id, unixtime.Of(by.At)}},
 			{`UPDATE project SET name = ? WHERE id = ?`, []any{to, id}},
-			{`UPDATE ended_job SET project = ? WHERE project = ?`, []any{to, from}},
-			{`UPDATE reclaim SET project = ? WHERE project = ?`, []any{to, from}},
-			{`UPDATE victim SET project = ? WHERE project = ?`, []any{to, from}},
-			{`UPDATE use_hour SET project = ? WHERE project = ?`, []any{to, from}},
-			{`UPDATE user_hour SET project = ? WHERE project = ?`, []any{to, from}},
+			{`UPDATE reclaim SET project = ? WHERE project = ? AND ended = 0`, []any{to, from}},
+			{`UPDATE victim SET project = ? WHERE project = ? AND reclaim IN (SELECT id FROM reclaim WHERE ended = 0)`, []any{to, from}},
+			{`INSERT INTO past_name (name, project, before) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET before = MAX(before, excluded.before)`, []any{from, id, math.MaxInt64}},
 		} {
 			if _, err := tx.ExecContext(ctx, s.statement, s.args...); err != nil {
 				return err
 			}
+		}
+		if _, err := renamePart(ctx, tx, pastName{from, to, math.MaxInt64}, by.At.Add(-max(pastPart, remembered))); err != nil {
+			return err
 		}
 		if err := renameRunTimes(ctx, tx, from, to); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, id, "project rename", from, from, to)
 	})
+}
+
+// pastName is a former name that a part of the past has.
+type pastName struct {
+	name, now string
+	before    int64 // what ended before has it
+}
+
+// RenamePast renames the next part of the past of projects that were renamed, the latest first. It
+// reports whether it has come to its end.
+func (l *Ledger) RenamePast(ctx context.Context) (done bool, err error) {
+	if err := l.db.QueryRowContext(ctx, `SELECT NOT EXISTS (SELECT * FROM past_name)`).Scan(&done); err != nil || done {
+		return done, l.explain("look for a past to be renamed", err)
+	}
+	err = l.edit(ctx, "rename a part of the past", func(tx *sql.Tx) error {
+		all, err := list(ctx, tx, func(p *pastName) []any { return []any{&p.name, &p.now, &p.before} },
+			`SELECT n.name, p.name, n.before FROM past_name n JOIN project p ON p.id = n.project ORDER BY n.before DESC, n.name LIMIT 2`)
+		if err != nil || len(all) == 0 {
+			done = len(all) == 0
+			return err
+		}
+		end, err := renamePart(ctx, tx, all[0], unixtime.Time(all[0].before).Add(-pastPart))
+		done = end && len(all) == 1
+		return err
+	})
+	return done, err
+}
+
+// renamePart renames what ended from a time on, and before the rest. It reports whether nothing
+// older is left, and notes how far it has come.
+func renamePart(ctx context.Context, tx *sql.Tx, p pastName, from time.Time) (end bool, err error) {
+	since := unixtime.Of(from)
+	if p.name != p.now { // else it has its former name again
+		const reclaims = `SELECT id FROM reclaim WHERE ended > 0 AND ended >= ?3 AND ended < ?4`
+		for _, statement := range []string{
+			`UPDATE ended_job SET project = ?1 WHERE project = ?2 AND ended >= ?3 AND ended < ?4`,
+			`UPDATE victim SET project = ?1 WHERE project = ?2 AND reclaim IN (` + reclaims + `)`,
+			`UPDATE reclaim SET project = ?1 WHERE project = ?2 AND id IN (` + reclaims + `)`,
+			// Where a clock was set back, an hour may have rows of both names.
+			`INSERT INTO use_hour (hour, pool, project, user, step, guaranteed, used, waiting)
+				SELECT hour, pool, ?1, user, step, guaranteed, used, waiting FROM use_hour WHERE project = ?2 AND hour >= ?3 AND hour < ?4
+				ON CONFLICT (hour, pool, project, user, step) DO UPDATE SET guaranteed = guaranteed + excluded.guaranteed, used = used + excluded.used, waiting = waiting + excluded.waiting`,
+			`DELETE FROM use_hour WHERE project = ?2 AND hour >= ?3 AND hour < ?4`,
+			`INSERT INTO user_hour (hour, pool, project, user, step, used)
+				SELECT hour, pool, ?1, user, step, used FROM user_hour WHERE project = ?2 AND hour >= ?3 AND hour < ?4
+				ON CONFLICT (hour, pool, project, user, step) DO UPDATE SET used = used + excluded.used`,
+			`DELETE FROM user_hour WHERE project = ?2 AND hour >= ?3 AND hour < ?4`,
+		} {
+			if _, err := tx.ExecContext(ctx, statement, p.now, p.name, since, p.before); err != nil {
+				return false, err
+			}
+		}
+	}
+	var oldest int64
+	err = tx.QueryRowContext(ctx, `SELECT MIN(
+		COALESCE((SELECT MIN(ended) FROM ended_job), ?1), COALESCE((SELECT MIN(ended) FROM reclaim WHERE ended > 0), ?1),
+		COALESCE((SELECT MIN(hour) FROM use_hour), ?1), COALESCE((SELECT MIN(hour) FROM user_hour), ?1))`, int64(math.MaxInt64)).Scan(&oldest)
+	if err != nil {
+		return false, err
+	}
+	if oldest >= since {
+		_, err = tx.ExecContext(ctx, `DELETE FROM past_name WHERE name = ?`, p.name)
+		return true, err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE past_name SET before = ? WHERE name = ?`, since, p.name)
+	return false, err
 }
 
 // renameable returns the number of a project that may be renamed.
@@ -92,10 +164,23 @@ func freeName(ctx context.Context, tx *sql.Tx, name string, project int64) error
 	var now string
 	err := tx.QueryRowContext(ctx, `SELECT p.name FROM former_name n JOIN project p ON p.id = n.project WHERE n.name = ? AND n.project != ?`, name, project).Scan(&now)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil
+		return freePast(ctx, tx, name, project)
 	}
 	if err == nil {
 		err = fmt.Errorf("%q is a former name of %s, and unfinished jobs may still have it", name, now)
+	}
+	return err
+}
+
+// freePast returns an error if a part of another project's past has a name.
+func freePast(ctx context.Context, tx *sql.Tx, name string, project int64) error {
+	var now string
+	err := tx.QueryRowContext(ctx, `SELECT p.name FROM past_name n JOIN project p ON p.id = n.project WHERE n.name = ? AND n.project != ?`, name, project).Scan(&now)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%q is a former name of %s, whose past has it in part until some more cycles have run", name, now)
 	}
 	return err
 }

@@ -134,6 +134,96 @@ func TestRenamedProjectKeepsItsPast(t *testing.T) {
 	}
 }
 
+// TestPastIsRenamedInParts: each has some days, newest first. What is recorded between two parts
+// has the new name, and what a crash leaves is renamed by the next parts.
+func TestPastIsRenamedInParts(t *testing.T) {
+	l, ctx := create(t), t.Context()
+	somePast(t, l)
+	const days = 30
+	for i := range days {
+		ended := at(0).AddDate(0, 0, -i-1).UnixNano()
+		for _, s := range []string{
+			`INSERT INTO ended_job SELECT job + 100 + ?2, idx, submitted, user, project, step, slots, started, ?1, exit_code, requeues, waited, class, pool` + moreColumns(t, l, "ended_job", 14) + ` FROM ended_job WHERE job IN (50, 51)`,
+			`INSERT INTO use_hour SELECT ?1 + 0 * ?2, pool, project, user, step, guaranteed, used, waiting FROM use_hour WHERE hour = (SELECT MAX(hour) FROM use_hour)`,
+			`INSERT INTO user_hour SELECT ?1 + 0 * ?2, pool, project, user, step, used FROM user_hour WHERE hour = (SELECT MAX(hour) FROM user_hour)`,
+		} {
+			if _, err := l.db.Exec(s, ended, i*2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := l.db.Exec(`UPDATE reclaim SET ended = ? WHERE id = (SELECT MIN(id) FROM reclaim)`, at(0).AddDate(0, 0, -days).UnixNano()); err != nil {
+		t.Fatal(err)
+	}
+	left := func() (n int) {
+		for _, s := range cells(t, l) {
+			if strings.HasSuffix(s, ` "chipA"`) && !strings.HasPrefix(s, "past_name.") {
+				n++
+			}
+		}
+		return n
+	}
+	was := cells(t, l)
+	all := left()
+	if err := l.RenameProject(ctx, Editor{Who: "root", At: at(60)}, "chipA", "tigris"); err != nil {
+		t.Fatal(err)
+	}
+	for parts := 0; ; parts++ {
+		before := left()
+		if parts == 0 && (before == 0 || before == all) {
+			t.Fatalf("%d of %d are left after the first part", before, all)
+		}
+		if parts == 2 { // other projects can't have the name, and its own cycle goes on
+			l = reopen(t, l)
+			if err := l.AddProject(ctx, Editor{Who: "root", At: at(60)}, Project{Name: "chipA", Group: "g"}); err == nil || !strings.Contains(err.Error(), "former name of tigris") {
+				t.Error(err)
+			}
+			if _, err := l.db.Exec(`DELETE FROM former_name`); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.AddProject(ctx, Editor{Who: "root", At: at(60)}, Project{Name: "chipA", Group: "g"}); err == nil || !strings.Contains(err.Error(), "whose past has it in part") {
+				t.Error(err)
+			}
+		}
+		done, err := l.RenamePast(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := left(); before-now > all/5 {
+			t.Errorf("a part has %d of %d", before-now, all)
+		}
+		if done {
+			if parts < 5 {
+				t.Errorf("done after %d parts", parts)
+			}
+			break
+		}
+	}
+	if done, err := l.RenamePast(ctx); !done || err != nil {
+		t.Errorf("once more: %v, %v", done, err)
+	}
+	for i, s := range was {
+		was[i] = strings.ReplaceAll(strings.ReplaceAll(s, `"chipA"`, `"tigris"`), `"chipA\x00`, `"tigris\x00`)
+	}
+	slices.Sort(was)
+	if d := cmp.Diff(was, cells(t, l)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// moreColumns names a table's columns after the first n.
+func moreColumns(t *testing.T, l *Ledger, table string, n int) (text string) {
+	t.Helper()
+	names, err := list(t.Context(), l.db, func(s *string) []any { return []any{s} }, `SELECT name FROM pragma_table_info(?)`, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names[n:] {
+		text += ", " + name
+	}
+	return text
+}
+
 func projectNamed(t *testing.T, l *Ledger, name string) Project {
 	t.Helper()
 	_, p, err := projectID(context.Background(), l.db, name)
