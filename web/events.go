@@ -84,9 +84,10 @@ func (e *events) send(name string) {
 }
 
 // watch sends events until ctx ends.
-func (e *events) watch(ctx context.Context, read func(context.Context) (desk.State, error), log *slog.Logger) {
+func (e *events) watch(ctx context.Context, desks *desk.Service, log *slog.Logger) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
+	defer desks.Unwatch()
 	var last desk.State
 	for {
 		select {
@@ -95,9 +96,10 @@ func (e *events) watch(ctx context.Context, read func(context.Context) (desk.Sta
 		case <-ticker.C:
 		}
 		if !e.watched() {
+			desks.Unwatch()
 			continue
 		}
-		state, err := read(ctx)
+		state, err := desks.State(ctx)
 		if err != nil {
 			log.Debug("watch the ledger", "error", err)
 			continue

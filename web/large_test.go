@@ -100,7 +100,7 @@ func TestLargeFarmIsWatched(t *testing.T) {
 	}
 	server.Start()
 	ctx, stop := context.WithCancel(t.Context())
-	go s.events.watch(ctx, s.Desks.State, s.Log)
+	go s.events.watch(ctx, s.Desks, s.Log)
 	ready, updated := make(chan error, watchers), make(chan error, watchers)
 	var all sync.WaitGroup
 	for range watchers {

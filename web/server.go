@@ -100,7 +100,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: withPeer,
 	}
-	go s.events.watch(base, s.Desks.State, s.Log)
+	go s.events.watch(base, s.Desks, s.Log)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		s.listensAt(l.Addr())

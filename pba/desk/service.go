@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -20,9 +22,10 @@ import (
 // roles that pba gives it. The desks see the farm as the last cycle published it: none asks
 // the queue.
 type Service struct {
-	sys    System
-	view   viewFile
-	shared shared
+	sys     System
+	view    viewFile
+	shared  shared
+	watched watched
 
 	simulating chan struct{} // holds a place for each simulation that runs
 }
@@ -155,20 +158,96 @@ type State struct {
 	Revision int64     // of the plan
 }
 
-// State reads what the pages would be made from now.
-func (s *Service) State(ctx context.Context) (State, error) {
-	c, err := s.sys.Load()
-	if err != nil {
-		return State{}, err
+// State reads what the pages would be made from now. It is asked each second while pages are
+// open: the config is loaded again only where its file has changed, and the ledger stays open
+// until Unwatch is called.
+func (s *Service) State(ctx context.Context) (State, error) { return s.watched.state(ctx, s.sys.Load) }
+
+// Unwatch closes what State keeps open.
+func (s *Service) Unwatch() { s.watched.close() }
+
+// watched is what State keeps.
+type watched struct {
+	mu     sync.Mutex
+	config *configfile.Config // nil: not loaded
+	file   fs.FileInfo        // of the config when it was loaded; nil: there was none
+	ledger *ledger.Ledger     // nil: not open
+	opened fs.FileInfo        // the ledger's file
+}
+
+func (w *watched) state(ctx context.Context, load func() (configfile.Config, error)) (state State, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.config == nil || !unchanged(w.config.Paths.Config, w.file) {
+		if err := w.reload(load); err != nil {
+			return State{}, err
+		}
 	}
-	var state State
-	if info, err := os.Stat(viewPath(c)); err == nil {
+	if info, err := os.Stat(viewPath(*w.config)); err == nil {
 		state.Viewed = info.ModTime()
 	}
-	l, err := ledger.OpenToRead(ledgerPath(c))
-	if err != nil {
-		return state, err
+	path := ledgerPath(*w.config)
+	if now, err := os.Stat(path); w.ledger == nil || err != nil || !os.SameFile(now, w.opened) { // a backup may have been restored
+		w.closeLedger()
+		if w.ledger, err = ledger.OpenToRead(path); err != nil {
+			w.ledger = nil
+			return state, err
+		}
+		if w.opened, err = os.Stat(path); err != nil {
+			w.closeLedger()
+			return state, err
+		}
 	}
-	state.Revision, err = l.Revision(ctx)
-	return state, errors.Join(err, l.Close())
+	if state.Revision, err = w.ledger.Revision(ctx); err != nil {
+		w.closeLedger()
+	}
+	return state, err
+}
+
+// reload loads the config. One that is changed meanwhile is loaded again the next time.
+func (w *watched) reload(load func() (configfile.Config, error)) error {
+	before, path := fs.FileInfo(nil), ""
+	if w.config != nil {
+		path = w.config.Paths.Config
+		before, _ = os.Stat(path) // nil where there is none
+	}
+	c, err := load()
+	if err != nil {
+		w.config = nil
+		return err
+	}
+	if path != c.Paths.Config { // the first time it is not known where the file is
+		before, _ = os.Stat(c.Paths.Config)
+		if c, err = load(); err != nil {
+			return err
+		}
+	}
+	if w.config != nil && ledgerPath(*w.config) != ledgerPath(c) {
+		w.closeLedger()
+	}
+	w.config, w.file = &c, before
+	return nil
+}
+
+// unchanged reports whether a file is as it was; nil: there was none.
+func unchanged(path string, was fs.FileInfo) bool {
+	is, err := os.Stat(path)
+	if err != nil || was == nil {
+		return was == nil && errors.Is(err, fs.ErrNotExist)
+	}
+	return os.SameFile(is, was) && is.ModTime().Equal(was.ModTime()) && is.Size() == was.Size()
+}
+
+func (w *watched) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closeLedger()
+	w.config = nil
+}
+
+func (w *watched) closeLedger() {
+	if w.ledger != nil {
+		_ = w.ledger.Close() // it was read alone
+		w.ledger = nil
+	}
 }
