@@ -34,7 +34,7 @@ func TestJobPage(t *testing.T) {
 	if w := s.get(carl, "/jobs/1"); strings.Contains(w.Body.String(), "Its output") {
 		t.Error("another user's output is offered")
 	}
-	s.want(s.get(carl, "/jobs/3"), http.StatusOK, "ajobs -l 3")
+	s.want(s.get(carl, "/jobs/3"), http.StatusOK, "<code>apeek -f 3</code>, which goes on until the job ends")
 	s.want(s.get(carl, "/jobs/82+1"), http.StatusNotFound, "pba explain 82&#43;1")
 	s.want(s.get(carl, "/jobs/x"), http.StatusNotFound, "want a number")
 }
@@ -60,7 +60,7 @@ func TestExpectedStart(t *testing.T) {
 	s.queue.farm.Jobs = append(s.queue.farm.Jobs, backends.Job{ID: backends.ID{Job: 7}, User: name, Project: "chipA", State: backends.Pending, Wait: backends.WaitResources, Slots: 1, Submitted: s.now.Add(-time.Second)},
 		backends.Job{ID: backends.ID{Job: 8}, User: carl, State: backends.Pending, Wait: backends.WaitTime, Slots: 1, Submitted: s.now, BeginTime: s.now.Add(time.Hour)})
 	s.cycle()
-	at := s.now.Local()
+	at := s.now
 	s.want(s.get(carl, "/jobs/7"), http.StatusOK, "it holds room in chipA; unless slots come free before, they are preempted for it from "+at.Add(time.Minute).Format("2006-01-02 15:04:05"))
 	s.want(s.get(carl, "/jobs"), http.StatusOK, fmt.Sprintf("it does not start before %s", at.Add(time.Hour).Format("2006-01-02 15:04:05")))
 }
