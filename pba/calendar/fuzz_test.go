@@ -12,3 +12,15 @@ func FuzzParseWeek(f *testing.F) {
 		}
 	})
 }
+
+func FuzzRange(f *testing.F) {
+	for _, s := range []string{"2026-W48", "2026-W48..2026-W51", "2026-W48..2026-W48", "2026-W48..", "..2026-W48", "2026-W48..2026-W51..2026-W52", "2026-W00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var r Range
+		if err := r.UnmarshalText([]byte(s)); err == nil && r.String() != s && r.First != r.Last {
+			t.Errorf("%q was read as %v", s, r)
+		}
+	})
+}

@@ -17,13 +17,9 @@ func (w Week) String() string { return fmt.Sprintf("%04d-W%02d", w.Year, w.Week)
 func (w Week) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
-func (w *Week) UnmarshalText(text []byte) error {
-	var read Week
-	if n, err := fmt.Sscanf(string(text), "%d-W%d", &read.Year, &read.Week); n != 2 || err != nil || read.String() != string(text) {
-		return fmt.Errorf("%q is no week", text)
-	}
-	*w = read
-	return nil
+func (w *Week) UnmarshalText(text []byte) (err error) {
+	*w, err = ParseWeek(string(text))
+	return err
 }
 
 // Compare orders weeks.
