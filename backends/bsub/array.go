@@ -43,6 +43,30 @@ func ParseName(s string) (string, *backends.Array, error) {
 	return s[:open], array, nil
 }
 
+// checkBrackets refuses a job's name in which a bracket has no other: it is the index list of
+// an array with a slip in it, and would run as one job.
+func checkBrackets(name string) error {
+	open := -1
+	for i, c := range []byte(name) {
+		switch {
+		case c == '[':
+			open = i
+		case c == ']' && open < 0:
+			return fmt.Errorf("job name %q: the ] after %q closes nothing: an array is NAME[1-10]", name, name[:i])
+		case c == ']':
+			open = -1
+		}
+	}
+	if open < 0 {
+		return nil
+	}
+	list, limit, limited := strings.Cut(name[open+1:], "%")
+	if limited {
+		limit = "%" + limit
+	}
+	return fmt.Errorf("job name %q: the [ before %q is not closed: write %q", name, list, name[:open+1]+list+"]"+limit)
+}
+
 // ParseIndices reads an index list such as 1-3,7,10-20:5 into ascending, distinct
 // indices.
 func ParseIndices(s string) ([]int, error) { return parseIndices(s, 1) }

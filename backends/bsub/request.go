@@ -325,6 +325,9 @@ func setName(b *builder, v string) error {
 	if len(v) > maxName {
 		return fmt.Errorf("longer than %d characters", maxName)
 	}
+	if err := checkBrackets(v); err != nil {
+		return err
+	}
 	name, array, err := ParseName(v)
 	if err != nil {
 		return err

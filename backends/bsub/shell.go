@@ -2,6 +2,7 @@ package bsub
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,6 +23,8 @@ func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []st
 			return nil, nil, err
 		case !honoured:
 			warnings = append(warnings, warning)
+		case u.opt.Name == "-J" && checkBrackets(u.value) != nil:
+			return nil, nil, fmt.Errorf("option -J: %w", checkBrackets(u.value))
 		case u.opt.Arg != "":
 			words = append(words, u.opt.Name, u.value)
 		default:

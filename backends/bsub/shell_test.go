@@ -44,7 +44,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s gives %q, warns %q", line, words, warnings)
 		}
 	}
-	for _, words := range [][]string{{""}, {"a\x00b"}, {"-J", "a\x00b", "true"}} {
+	for _, words := range [][]string{{""}, {"a\x00b"}, {"-J", "a\x00b", "true"}, {"-J", "sweep[1-10", "true"}} {
 		line, err := Scan(words)
 		if err != nil {
 			t.Fatal(err)

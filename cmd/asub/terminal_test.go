@@ -268,12 +268,12 @@ func TestWatch(t *testing.T) {
 			t.Fatalf("asub: %v: %s", err, text)
 		}
 	}
-	submit("-H", "-J", "hostile\x1b[31m", "true")
+	submit("-H", "-J", "\x1b[1m]!", "true")
 	cmd := d.start("ajobs", "--watch")
 	d.awaitShown(`\x1b\[\?1049h`)
 	d.awaitShown(`1 PSUSP`)
 	d.awaitShown(`JOBID`)
-	d.awaitShown(`\\x1b\[31m`)
+	d.awaitShown(`\\x1b\[1m`)
 	submit("-J", "second", "sleep", "300")
 	d.awaitShown(`1 RUN, 1 PSUSP`)
 	d.awaitShown(`\n2 .* RUN .*second`)

@@ -298,7 +298,7 @@ func (o *wrapperSite) words() {
 		o.Errorf("%+v", d)
 	}
 	for why, words := range map[string][]string{
-		"control characters in the job's name: take them out":                 {"-J", "red\x1b[31m", "true"},
+		"control characters in the job's name: take them out":                 {"-J", "red\x1b[31m]!", "true"},
 		"control characters in the job's comment: take them out":              {"-Jd", "one\nJobId=1", "true"},
 		"control characters in the job's account: take them out":              {"-P", "no\x1b[31msuch", "true"},
 		"control characters in ALLOTMENT_STEP: take them out":                 {"-P", "chipA:\x1b[31m", "true"},
@@ -377,7 +377,7 @@ func (o *wrapperSite) waiting() {
 // lists: ajobs, ahosts and aqueues show what Slurm has, and nothing of it raw.
 func (o *wrapperSite) lists() {
 	dir := o.workDir(&o.alice)
-	hostile := "x\x1b[31m|JOBID\t\u202e" // root's, which the filter lets through
+	hostile := "x\x1b[31m]|JOBID\t\u202e" // root's, which the filter lets through
 	waits := o.submit(&o.alice, dir, "-H", "-J", "held job", "-Jd", "my own text", "true")
 	runs := o.submit(&o.alice, dir, "-n", "4", "-R", "span[hosts=1]", "-m", "node2", "-J", "wide", "sleep", "600")
 	o.running(runs)
