@@ -59,7 +59,7 @@ func printStory(out io.Writer, t *desk.Story) {
 		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several lines lines
 	}
 	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), printable.Count(t.Slots, "slot"), t.State, since(t))
-	if t.Reason != "" && !t.State.Ended() {
+	if t.Reason != "" && t.State != backends.Done {
 		line("The queue says: %s", t.Reason)
 	}
 	for _, x := range t.Tests {
