@@ -49,15 +49,23 @@ func defaultOutput(id backends.ID) string {
 
 // environment returns the user's environment with the variables about the job.
 func environment(s *manager.StartRun, own []string) []string {
-	var hosts []string
+	var hosts, counted []string
 	for _, p := range s.Hosts {
 		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
+		counted = append(counted, p.Host, strconv.Itoa(p.Slots))
+	}
+	name := s.Spec.Name
+	if s.ID.Index > 0 {
+		name += "[" + strconv.Itoa(s.ID.Index) + "]"
 	}
 	jobVariables := [][2]string{
 		{"LSB_JOBID", strconv.FormatInt(s.ID.Job, 10)},
 		{"LSB_JOBINDEX", strconv.Itoa(s.ID.Index)},
 		{"LSB_QUEUE", s.Queue},
+		{"LSB_JOBNAME", name},
 		{"LSB_HOSTS", strings.Join(hosts, " ")},
+		{"LSB_MCPU_HOSTS", strings.Join(counted, " ")},
+		{"LSB_DJOB_NUMPROC", strconv.Itoa(len(hosts))},
 		{"ALLOTMENT_JOBID", s.ID.String()},
 		{"ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)},
 	}
