@@ -19,6 +19,9 @@ import (
 const (
 	ReadyFD       = 3
 	ReadyArgument = "--ready-fd=3"
+	// UnlessStopped is the argument by which a client starts a daemon: one that was stopped on
+	// purpose stays so.
+	UnlessStopped = "--unless-stopped"
 	ReadyLine     = "ready"
 	RunningLine   = "running already"
 )
@@ -38,13 +41,14 @@ func Sibling(name string) (string, error) {
 	return path, nil
 }
 
-// Start starts miniqd and returns when it serves, or another one does.
+// Start starts miniqd, unless it was stopped on purpose, and returns when it serves, or another
+// one does.
 func Start(ctx context.Context, paths home.Paths) error {
 	program, err := Sibling("miniqd")
 	if err != nil {
 		return err
 	}
-	return Spawn(ctx, paths, program, "--foreground", ReadyArgument)
+	return Spawn(ctx, paths, program, "--foreground", ReadyArgument, UnlessStopped)
 }
 
 // Spawn starts a daemon apart from this process's session and returns when it

@@ -244,6 +244,9 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		if !notListening(err) || try > maxTries {
 			return nil, unreachable("connect to miniqd", err)
 		}
+		if err := miniq.CheckStopped(miniq.StateDir(c.options.Paths)); err != nil {
+			return nil, unreachable("connect to miniqd", err)
+		}
 		if !c.options.Start {
 			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", miniq.StateDir(c.options.Paths)))
 		}

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -29,6 +30,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "node", Usage: "offer a host: `NAME:SLOTS[:MEMORY[:RESOURCES]]`, such as n1:4:16G or n1:4:16G:gpu=2,big; may be repeated"},
 		&cli.BoolFlag{Name: "foreground", Usage: "stay in the foreground and log to stderr", DisableDefaultText: true},
 		&cli.IntFlag{Name: "ready-fd", Hidden: true},
+		&cli.BoolFlag{Name: strings.TrimPrefix(miniq.UnlessStopped, "--"), Hidden: true},
 	}
 }
 
@@ -163,6 +165,7 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,
 		NodeOptions: []string{"--log-format", string(config.Log.Format), "--log-level", string(config.Log.Level)},
 		Admin:       isAdmin(config), Next: mayBeNext(config),
+		UnlessStopped: c.Bool(strings.TrimPrefix(miniq.UnlessStopped, "--")),
 	})
 }
 

@@ -45,11 +45,11 @@ type pattern struct {
 func patterns() []pattern {
 	return []pattern{
 		{object, regexp.MustCompile(`^jobs/\d+/\d+(\.\d+)?\.db$`)},
-		{own, regexp.MustCompile(`^(queue|boot|hooked|lock|start\.lock|journal\.\d{20}|nodes/[^/]+/(lock|runs/spare\.\d+))$`)},
+		{own, regexp.MustCompile(`^(queue|boot|hooked|stopped|lock|start\.lock|journal\.\d{20}|nodes/[^/]+/(lock|runs/spare\.\d+))$`)},
 		{log, regexp.MustCompile(`^miniqd\.log(\.[^/]+)?$`)},
 		{record, regexp.MustCompile(`^nodes/[^/]+/runs/\d+\.\d+\.\d+\.run$`)},
 		{script, regexp.MustCompile(`^nodes/[^/]+/runs/\d+\.\d+\.\d+\.script$`)},
-		{leftover, regexp.MustCompile(`^(queue\.new|boot\.new|hooked\.new|journal\.\d{20}\.cut|jobs/\d+/[^/]+\.(db\.new|db\.damaged-\d+))$`)},
+		{leftover, regexp.MustCompile(`^(queue\.new|boot\.new|hooked\.new|stopped\.new|journal\.\d{20}\.cut|jobs/\d+/[^/]+\.(db\.new|db\.damaged-\d+))$`)},
 	}
 }
 

@@ -53,6 +53,8 @@ type Options struct {
 
 	Ready func() // called when requests are answered
 
+	UnlessStopped bool // a daemon that was stopped on purpose is not started (miniq.ErrStopped)
+
 	// Of root's daemon, which serves every user. Both may take a moment: the loop
 	// calls neither.
 	Admin func(account.Account) bool                 // users who may do everything, besides root; nil: none
@@ -90,6 +92,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer lock.close()
+	if o.UnlessStopped {
+		if err := miniq.CheckStopped(state); err != nil {
+			return err
+		}
+	}
 	o.Disk = guardedDisk{o.Disk, lock}
 	w := &clientSocket{paths: o.Paths, lock: lock, log: o.Log}
 	if err := w.listen(); err != nil { // clients that connect by now wait
@@ -102,6 +109,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if err != nil {
 		return err
+	}
+	if err := o.Disk.Remove(filepath.Join(state, miniq.StoppedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("start a daemon that was stopped: %w", err)
 	}
 	d.lock, d.socket, w.accept = lock, w, d.accept
 	if err := lock.sign(miniq.Socket(o.Paths)); err != nil {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/manager"
@@ -31,6 +33,9 @@ func (s *stopping) ready(d *daemon) bool {
 func (d *daemon) stop(c *connection, req *miniq.Request) error {
 	if !c.by.Admin {
 		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("%w: only an administrator can stop miniqd", backends.ErrDenied))})
+	}
+	if err := disk.Replace(d.Disk, filepath.Join(d.state, miniq.StoppedName), 0o600, miniq.StoppedText(c.by.User, time.Now())); err != nil {
+		d.log.Warn("the next asub may start miniqd again: that it is stopped can't be written down", "error", err)
 	}
 	s := &stopping{asked: c, left: make(chan struct{}), kill: req.KillJobs}
 	first := false
