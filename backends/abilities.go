@@ -112,7 +112,8 @@ type ForWrappers struct {
 	// Queues lists the queues; pba init and pba doctor ask for it, too. nil: those of
 	// the jobs are all that is known.
 	Queues func(ctx context.Context) ([]Queue, error)
-	// Modify changes pending jobs: each as a whole or not at all. nil: amod can't.
+	// Modify changes pending jobs: each as a whole or not at all; and the run limit of those
+	// that have started, as far as the queue lets the caller. nil: amod can't.
 	Modify func(ctx context.Context, ids []ID, change Change) Errors
 	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
 	Record func(ctx context.Context, id ID) (*Record, error)
@@ -131,6 +132,9 @@ type ForWrappers struct {
 	// each part is a job of its own here. ErrUnknownJob: there is none. nil: there are no
 	// such jobs.
 	Part func(ctx context.Context, job int64, part int) (ID, error)
+	// CloseHosts has hosts take no new jobs, or take them again, as an administrator's command;
+	// what runs there goes on. nil: the queue's own commands do that.
+	CloseHosts func(ctx context.Context, hosts []string, open bool, reason string) Errors
 	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors
 }

@@ -216,6 +216,7 @@ type Host struct {
 	Has    []Amount `json:",omitempty"` // countable resources beside slots and memory, by name
 
 	Features []string `json:",omitempty"` // by name, for people: what a job asks for is in its Suits
+	Reason   string   `json:",omitempty"` // why it is closed, for people, as far as that is known
 }
 
 // HostSet is a set of hosts. The jobs of one snapshot that may run on the same hosts refer

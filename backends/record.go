@@ -19,7 +19,8 @@ type QueueRow struct {
 	Jobs, Pending, Running, Suspended   int
 }
 
-// Change is what is to be different about a pending job; what is nil stays.
+// Change is what is to be different about a job; what is nil stays. Of a job that has started the
+// run limit can be changed alone.
 type Change struct {
 	Name        *string   `json:"name,omitempty"`
 	Project     *string   `json:"project,omitempty"` // with its step
@@ -40,6 +41,9 @@ type Change struct {
 	BeginTime     *time.Time     `json:"begin_time,omitempty"` // zero: at once
 	After         *string        `json:"after,omitempty"`      // "": nothing
 }
+
+// LimitOnly reports whether the run limit is changed and nothing else.
+func (c *Change) LimitOnly() bool { return c.RunLimit != nil && *c == Change{RunLimit: c.RunLimit} }
 
 // Apply makes the change in a Spec. QueuePriority is for the queue to heed.
 func (c *Change) Apply(s *Spec) {

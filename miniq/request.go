@@ -17,6 +17,7 @@ const (
 	MaxSpecs   = 1 << 14 // jobs in one submission, dummy jobs too; an array is one
 	MaxObjects = 1 << 20 // JSON objects of any kind
 	MaxIDs     = 1 << 20 // jobs that are named
+	MaxHosts   = 1 << 12 // hosts that are named
 )
 
 // ReadRequest reads one request from an untrusted client. io.EOF means that none
@@ -69,6 +70,9 @@ func DecodeRequest(body []byte, last *LastEnvironment) (*Request, error) {
 	}
 	if len(req.Dummies) > MaxSpecs {
 		return nil, fmt.Errorf("%w: %d dummy jobs, at most %d are taken at a time", ErrTooLong, len(req.Dummies), MaxSpecs)
+	}
+	if len(req.Hosts) > MaxHosts {
+		return nil, fmt.Errorf("%w: it names %d hosts, at most %d are taken", ErrTooLong, len(req.Hosts), MaxHosts)
 	}
 	if len(req.IDs) > MaxIDs {
 		return nil, fmt.Errorf("%w: it names %d jobs, at most %d are taken", ErrTooLong, len(req.IDs), MaxIDs)

@@ -38,6 +38,7 @@ const (
 	OpQueues    Op = "queues"
 	OpModify    Op = "modify"
 	OpSignal    Op = "signal" // number Signal, to the running IDs
+	OpHosts     Op = "hosts"  // close Hosts for new jobs, for Reason, or open them again: an administrator's
 	OpStatus    Op = "status"
 	OpStop      Op = "stop"
 	OpCompact   Op = "compact" // forget what ended longer ago than Keep, and shorten the journal
@@ -64,6 +65,9 @@ type Request struct {
 	KillJobs     bool                      `json:"kill_jobs,omitempty"`
 	Change       *backends.Change          `json:"change,omitempty"` // OpModify
 	Signal       int                       `json:"signal,omitempty"`
+	Hosts        []string                  `json:"hosts,omitempty"`
+	OpenHosts    bool                      `json:"open_hosts,omitempty"`
+	Reason       string                    `json:"reason,omitempty"`
 	Keep         *time.Duration            `json:"keep,omitempty"` // OpCompact; nil: as the config says
 }
 

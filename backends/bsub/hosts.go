@@ -78,10 +78,22 @@ func WriteHosts(w io.Writer, hosts []HostUse, wide, suspendFrees bool) error {
 		b.WriteString("\n")
 	}
 	if wide {
+		writeReasons(&b, hosts)
 		writeResources(&b, hosts)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeReasons prints why hosts are closed, as far as that is known.
+func writeReasons(b *strings.Builder, hosts []HostUse) {
+	title := "\nHOST_NAME          WHY CLOSED\n"
+	for _, h := range hosts {
+		if h.Reason != "" {
+			fmt.Fprintf(b, "%s%-18s %s\n", title, Visible(h.Name), Visible(h.Reason))
+			title = ""
+		}
+	}
 }
 
 // writeResources prints what the hosts have beside slots and memory, those that have

@@ -26,6 +26,15 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpModify, IDs: ids, Change: &change})
 }
 
+// closeHosts has hosts take no new jobs, or take them again.
+func (c *Client) closeHosts(ctx context.Context, hosts []string, open bool, reason string) backends.Errors {
+	req := &miniq.Request{Op: miniq.OpHosts, Hosts: make([]string, len(hosts)), OpenHosts: open, Reason: backends.Escape(reason)}
+	for i, name := range hosts {
+		req.Hosts[i] = backends.Escape(name)
+	}
+	return c.batch(ctx, len(hosts), req)
+}
+
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpSignal, IDs: ids, Signal: signal})

@@ -3,19 +3,70 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
 func hostsApp(p process) *cli.App {
 	return listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", "all about each host: memory, resources, and the jobs on it", &cli.App{
-		Name: "ahosts", Usage: "list hosts and how their slots are used", ArgsUsage: "[HOST...]",
+		Name: "ahosts", Usage: "list hosts and how their slots are used, close and open them", ArgsUsage: "[HOST...]",
+		UsageText: "ahosts [-w | -l] [--json] [HOST...]\nahosts drain|close [--reason TEXT] HOST...\nahosts open HOST...",
+		Description: "Closed hosts take no new jobs; what runs there runs on, and the host is drained when that has ended.\n" +
+			"drain and close do the same, on the bundled queue, for its administrators. It lasts until open.",
+		Commands: []*cli.Command{
+			closeCommand(p, "drain", "close hosts for new jobs; what runs there runs to its end", false),
+			closeCommand(p, "close", "the same", false),
+			closeCommand(p, "open", "let hosts take jobs again", true),
+		},
 	})
+}
+
+// errUnableToClose is for queues whose own commands close hosts.
+var errUnableToClose = fmt.Errorf("close and open hosts: %w: use the queue's own command (badmin hclose, scontrol update NodeName=… State=DRAIN)", backends.ErrUnable)
+
+// closeCommand is ahosts close, and the like.
+func closeCommand(p process, name, usage string, open bool) *cli.Command {
+	command := &cli.Command{Name: name, Usage: usage, ArgsUsage: "HOST..."}
+	if !open {
+		command.Flags = []cli.Flag{&cli.StringFlag{Name: "reason", Usage: "why, for others: a line of `TEXT`"}}
+	}
+	command.Action = func(c *cli.Context) error {
+		hosts := c.Args().Slice()
+		if len(hosts) == 0 {
+			return shell.Usagef("no host named: see ahosts %s --help", name)
+		}
+		queue, err := p.open(c.Context, false)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = queue.Close() }()
+		closeHosts := queue.Abilities().CloseHosts
+		if closeHosts == nil {
+			return errUnableToClose
+		}
+		done := map[bool]string{false: "closed: what runs there runs on", true: "open"}[open]
+		var failed error
+		for i, err := range closeHosts(c.Context, hosts, open, c.String("reason")) {
+			switch {
+			case errors.Is(err, backends.ErrUnreachable):
+				return err
+			case err != nil:
+				fmt.Fprintf(p.stderr, "ahosts: %s\n", shell.OneLine(err.Error()))
+				failed = &shell.ExitError{Code: shell.ExitFailure}
+			default:
+				fmt.Fprintf(c.App.Writer, "Host <%s> is %s\n", bsub.Visible(hosts[i]), done)
+			}
+		}
+		return failed
+	}
+	return command
 }
 
 // runHosts is ahosts.

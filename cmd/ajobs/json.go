@@ -151,12 +151,13 @@ type hostJSON struct {
 
 	Has      []backends.Amount `json:"resources,omitempty"`
 	Features []string          `json:"features,omitempty"`
+	Reason   string            `json:"reason,omitempty"` // why it is closed
 }
 
 func hostsJSON(hosts []bsub.HostUse) []hostJSON {
 	all := make([]hostJSON, len(hosts))
 	for i, h := range hosts {
-		all[i] = hostJSON{h.Name, h.State.String(), h.Slots, h.Memory, h.Running, h.SystemSuspended + h.UserSuspended, h.Has, h.Features}
+		all[i] = hostJSON{h.Name, h.State.String(), h.Slots, h.Memory, h.Running, h.SystemSuspended + h.UserSuspended, h.Has, h.Features, h.Reason}
 	}
 	return all
 }

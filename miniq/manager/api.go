@@ -197,6 +197,16 @@ type NodeUp struct {
 	Features []string          `json:",omitempty"`
 }
 
+// CloseHosts has hosts take no new jobs, or take them again. What runs there goes on to its end. It
+// is an administrator's, and lasts, whatever becomes of nodes meanwhile, as long as the queue has the
+// host. Reason is a line of text for people.
+type CloseHosts struct {
+	By     By
+	Names  []string
+	Open   bool
+	Reason string `json:",omitempty"`
+}
+
 // NodeDown says that a node can't be asked. Its runs stay as they are, nothing
 // starts there; only RunLost or Ended ends a run.
 type NodeDown struct{ Name string }
@@ -301,6 +311,7 @@ func (Guarantee) event() string   { return "guarantee" }
 func (Move) event() string        { return "move" }
 func (Modify) event() string      { return "modify" }
 func (NodeUp) event() string      { return "node_up" }
+func (CloseHosts) event() string  { return "close_hosts" }
 func (NodeDown) event() string    { return "node_down" }
 func (NodeGone) event() string    { return "node_gone" }
 func (Started) event() string     { return "started" }
@@ -331,6 +342,7 @@ func events() []Event {
 		Move{},
 		Modify{},
 		NodeUp{},
+		CloseHosts{},
 		NodeDown{},
 		NodeGone{},
 		Started{},

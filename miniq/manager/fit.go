@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -14,7 +15,8 @@ type host struct {
 	index  int // in Manager.hosts, which is sorted by name
 	slots  int
 	memory int64
-	closed bool
+	closed bool      // its node takes no new jobs
+	shut   *shutHost // an administrator closed it; nil: it is open
 	down   bool
 
 	used      int   // slots of running jobs, and of those that have not stopped yet
@@ -24,6 +26,16 @@ type host struct {
 	exclusive int   // running exclusive jobs
 	units
 }
+
+// shutHost says which administrator closed a host, when and why.
+type shutHost struct {
+	By     string
+	At     time.Time
+	Reason string `json:",omitempty"`
+}
+
+// takes reports whether new jobs may start on a host.
+func (h *host) takes() bool { return !h.down && !h.closed && h.shut == nil }
 
 // room is what a host has left for a job in one round.
 type room struct {
@@ -35,7 +47,7 @@ type room struct {
 }
 
 func (m *Manager) room(h *host) room {
-	r := room{open: !h.closed && !h.down, whole: h.used == 0, memory: math.MaxInt64, left: h.left(h.taken)}
+	r := room{open: h.takes(), whole: h.used == 0, memory: math.MaxInt64, left: h.left(h.taken)}
 	if m.managed(h) {
 		r.memory = max(0, h.memory-h.usedMem)
 	}

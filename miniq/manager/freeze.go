@@ -55,7 +55,7 @@ func (m *Manager) frozen() *Frozen {
 		arrays: map[*array]savedArray{}, leaves: map[*condition][]*leaf{}, names: map[nameKey]int64{},
 	}
 	for _, h := range m.hosts {
-		f.state.Hosts = append(f.state.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down, h.has, h.features})
+		f.state.Hosts = append(f.state.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down, h.has, h.features, h.shut})
 	}
 	f.state.Guaranteed = m.Guaranteed(m.now)
 	if m.overdueJob != nil {

@@ -93,7 +93,7 @@ func (r *round) spares() *spares {
 	}
 	r.spare = &spares{of: make([]int, len(r.guaranteed))}
 	for _, h := range r.hosts {
-		if h.down || h.closed {
+		if !h.takes() {
 			continue
 		}
 		r.spare.all += h.slots

@@ -145,7 +145,10 @@ func (w *world) modify() {
 	begin, hosts := w.soon(), w.someHosts()
 	name := rapid.SampledFrom([]string{"", "a", "b"}).Draw(w.T, "name")
 	c := backends.Change{Name: &name}
-	switch rapid.IntRange(0, 5).Draw(w.T, "what") {
+	switch rapid.IntRange(0, 6).Draw(w.T, "what") {
+	case 6:
+		limit := time.Duration(rapid.IntRange(0, 9).Draw(w.T, "limit")) * time.Minute
+		c = backends.Change{RunLimit: &limit}
 	case 5:
 		c.Needs, c.Features = &[]backends.Amount{{Name: "gpu", Count: 1}}, &[]string{}
 	case 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
 // Manager is the queue. Its methods must not be called concurrently.
@@ -161,6 +162,8 @@ func (m *Manager) apply(e Event) Result {
 		return m.modify(e)
 	case NodeUp:
 		return oneError(m.nodeUp(e))
+	case CloseHosts:
+		return m.closeHosts(e)
 	case NodeDown:
 		return oneError(m.nodeDown(e))
 	case NodeGone:
@@ -255,6 +258,30 @@ func (m *Manager) recount(h *host) {
 			h.add(h.byRuns, j.work.spec.Needs, 1)
 		}
 	}
+}
+
+// maxReason bounds the reason why a host is closed, in bytes.
+const maxReason = 256
+
+func (m *Manager) closeHosts(e CloseHosts) Result {
+	errs := make(backends.Errors, len(e.Names))
+	for i, name := range e.Names {
+		h := m.byName[name]
+		switch {
+		case !e.By.Admin:
+			errs[i] = fmt.Errorf("host %q: only an administrator closes and opens hosts: %w", name, backends.ErrDenied)
+		case len(e.Reason) > maxReason || strings.ContainsFunc(e.Reason, printable.Hidden):
+			errs[i] = fmt.Errorf("host %q: the reason must be one line of at most %d bytes", name, maxReason)
+		case h == nil:
+			errs[i] = fmt.Errorf("host %q: the queue has no such host", name)
+		case e.Open:
+			h.shut = nil
+		default:
+			h.shut = &shutHost{e.By.User, m.now, e.Reason}
+		}
+	}
+	m.nodesChanged()
+	return Result{Errors: errs}
 }
 
 func byHostName(a, b *host) int { return strings.Compare(a.name, b.name) }

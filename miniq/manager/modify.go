@@ -3,13 +3,14 @@ package manager
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
 
 // Modify changes jobs that have not started: of each job all of it or nothing.
 // They keep their place in the FIFO, and their priority unless it is changed,
-// too.
+// too. Of a job that has started its run limit can be changed alone.
 type Modify struct {
 	By     By
 	IDs    []backends.ID
@@ -22,7 +23,7 @@ func (m *Manager) modify(e Modify) Result {
 	changed := map[*work]*work{} // is only looked up in
 	return forIDs(m, e.By, e.IDs, func(by By, j *job) error {
 		if j.state != backends.Pending {
-			return wrongState(j, "has started")
+			return m.changeLimit(by, j, &e.Change, changed)
 		}
 		if err := m.mayChange(by, j, &e.Change); err != nil {
 			return err
@@ -50,6 +51,54 @@ func (m *Manager) modify(e Modify) Result {
 		m.retry = true
 		return nil
 	})
+}
+
+// changeLimit changes the run limit of a job that has started. A limit that is over by now ends
+// the run. Where slots are kept for a job by the time that its run limit frees some (R37), only an
+// administrator may have it hold them longer.
+func (m *Manager) changeLimit(by By, j *job, c *backends.Change, changed map[*work]*work) error {
+	switch {
+	case !c.LimitOnly():
+		return wrongState(j, "has started: its run limit alone can be changed")
+	case j.ending != notEnding:
+		return wrongState(j, "is being ended")
+	case *c.RunLimit < 0:
+		return fmt.Errorf("job %s: run limit %s: give a time above zero", j.id, *c.RunLimit)
+	}
+	limit := *c.RunLimit
+	if k := m.overdueJob; k != nil && j.early == k && !by.Admin {
+		if most := k.at.Sub(j.started) + j.ranBefore; limit == 0 || limit > most {
+			return denied(j, fmt.Sprintf("its slots are kept for job %s, which has waited for long: only an administrator can give it more than %s in all", k.job.id, most.Truncate(time.Minute)))
+		}
+	}
+	w := changed[j.work]
+	if w == nil {
+		spec := *j.work.spec
+		spec.RunLimit = limit
+		w = newWork(&spec)
+		w.needs = j.work.needs
+		changed[j.work] = w
+	}
+	m.beforeChange(j)
+	if j.state == backends.Running {
+		m.dropEarly(j)
+		if j.work.spec.RunLimit > 0 {
+			m.limited.remove(j)
+		}
+	}
+	j.work = w
+	if j.state == backends.Running {
+		if limit > 0 {
+			m.limited.Push(j)
+		}
+		m.addEarly(j)
+	}
+	if j.state == backends.Suspended && limit > 0 && j.ranBefore >= limit {
+		m.endOverLimit(j)
+	}
+	m.expire(j)
+	m.retry = true
+	return nil
 }
 
 // changedWork returns the work of a changed job.

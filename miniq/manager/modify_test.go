@@ -133,3 +133,91 @@ func TestModifiedArrayAndItsElements(t *testing.T) {
 	}
 	b.starts(last)
 }
+
+// The run limit of a job that has started is raised and lowered; one that is over ends the run.
+func TestRunLimitOfARunningJob(t *testing.T) {
+	b := newBench(t, Config{}, 2)
+	s := spec(1)
+	s.RunLimit = time.Hour
+	id := b.submit(s)
+	s.RunLimit = 0
+	unlimited := b.submit(s)
+	limit := func(id backends.ID, d time.Duration) {
+		t.Helper()
+		if err := b.modify(backends.Change{RunLimit: &d}, id); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.job(id).RunLimit; got != d {
+			t.Errorf("job %s: limit %v, want %v", id, got, d)
+		}
+	}
+	b.after(30 * time.Minute)
+	limit(id, 3*time.Hour)
+	limit(unlimited, 2*time.Hour)
+	b.after(time.Hour)
+	b.state(id, backends.Running)
+	b.do(Suspend{By: user, Acts: []backends.Act{{ID: unlimited}}})
+	limit(unlimited, 100*time.Minute)
+	b.state(unlimited, backends.Suspended)
+	limit(unlimited, time.Hour)
+	if kill := effectOf[KillRun](b); kill.ID != unlimited {
+		t.Errorf("a limit that was over before it was suspended: %+v", kill)
+	}
+	b.ends(unlimited, 143)
+	limit(id, time.Hour)
+	if kill := effectOf[KillRun](b); kill.ID != id || b.job(id).Reason != "is over its run limit" {
+		t.Errorf("a limit that is over: %+v, %+v", kill, b.job(id))
+	}
+	if err := b.modify(backends.Change{RunLimit: ptr(5 * time.Hour)}, id); !errors.Is(err, backends.ErrWrongState) {
+		t.Errorf("a run that is being ended: %v", err)
+	}
+	b.ends(id, 143)
+	fresh := b.submit(spec(1))
+	for _, c := range []struct {
+		by     By
+		change backends.Change
+		is     error
+	}{
+		{user, backends.Change{RunLimit: ptr(time.Hour), Name: ptr("x")}, backends.ErrWrongState},
+		{user, backends.Change{}, backends.ErrWrongState},
+		{other, backends.Change{RunLimit: ptr(time.Hour)}, backends.ErrDenied},
+		{user, backends.Change{RunLimit: ptr(-time.Hour)}, nil},
+	} {
+		b.do(Modify{By: c.by, IDs: []backends.ID{fresh}, Change: c.change})
+		if err := b.last.Errors.First(); err == nil || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%+v: %v", c.change, err)
+		}
+	}
+	limit(fresh, 0)
+	if err := b.modify(backends.Change{RunLimit: ptr(time.Minute)}, fresh); err != nil {
+		t.Fatal(err)
+	}
+	b.after(2 * time.Minute)
+	if b.job(fresh).Reason != "is over its run limit" {
+		t.Errorf("a limit for a job that had none: %+v", b.job(fresh))
+	}
+}
+
+// A run whose slots are kept for another job, by the time of its limit, gets no longer limit from
+// its owner (R37).
+func TestRunLimitDoesNotDelayAKeptJob(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: time.Minute}, 3)
+	s := spec(1)
+	s.RunLimit = time.Hour
+	first, second := b.submit(s), b.submit(s)
+	b.submit(spec(3))
+	b.after(5 * time.Minute)
+	b.submit(spec(1))
+	raise := Modify{By: user, IDs: []backends.ID{first}, Change: backends.Change{RunLimit: ptr(2 * time.Hour)}}
+	if b.do(raise); !errors.Is(b.last.Errors.First(), backends.ErrDenied) || !strings.Contains(b.last.Errors.First().Error(), "more than 1h0m0s in all") {
+		t.Errorf("its owner: %v", b.last.Errors.First())
+	}
+	if err := b.modify(backends.Change{RunLimit: ptr(30 * time.Minute)}, first); err != nil {
+		t.Error(err)
+	}
+	raise.IDs[0], raise.By = second, admin
+	b.must(raise)
+	if b.job(second).RunLimit != 2*time.Hour {
+		t.Errorf("an administrator's: %+v", b.job(second))
+	}
+}

@@ -85,7 +85,7 @@ func (r *round) stillGood(e entry) bool {
 	s, allowed := e.shape, []*host{}
 	for _, p := range r.overdueJob.placed {
 		h := r.byName[p.Host]
-		if h == nil || h.down || h.closed {
+		if h == nil || !h.takes() {
 			return false
 		}
 		empty := r.roomWithoutRuns(h)
@@ -184,7 +184,7 @@ func (r *round) mostFree(e entry) []backends.Placement {
 		allowed = r.hosts
 	}
 	offers := func(h *host) int {
-		if h.down || h.closed {
+		if !h.takes() {
 			return 0
 		}
 		empty := r.roomWithoutRuns(h)

@@ -104,7 +104,7 @@ func (m *Manager) findHosts(s *shape) {
 		s.able = false // a host of its pin is not there
 		return
 	}
-	s.able = m.couldHold(s.key, s.allowed, func(h *host) bool { return !h.down && !h.closed })
+	s.able = m.couldHold(s.key, s.allowed, func(h *host) bool { return h.takes() })
 }
 
 // growsBefore orders growing jobs: levels first, as no value ever leaves its

@@ -42,6 +42,7 @@ type savedHost struct {
 	Closed, Down bool
 	Has          []backends.Amount `json:",omitempty"`
 	Features     []string          `json:",omitempty"`
+	Shut         *shutHost         `json:",omitempty"`
 }
 
 type savedWork struct {
@@ -126,7 +127,7 @@ func Restore(state []byte) (*Manager, error) {
 	m := New(s.Config)
 	m.now, m.clock, m.ahead, m.nextID, m.seq, m.wake = s.Now, s.Clock, s.Ahead, s.NextID, s.Seq, s.Wake
 	for i, h := range s.Hosts {
-		m.hosts = append(m.hosts, &host{name: h.Name, index: i, slots: h.Slots, memory: h.Memory, closed: h.Closed, down: h.Down})
+		m.hosts = append(m.hosts, &host{name: h.Name, index: i, slots: h.Slots, memory: h.Memory, closed: h.Closed, shut: h.Shut, down: h.Down})
 		m.hosts[i].units.set(h.Has, h.Features)
 		m.byName[h.Name] = m.hosts[i]
 	}

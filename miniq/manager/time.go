@@ -104,10 +104,14 @@ func (m *Manager) expire(j *job) {
 		m.freeStopped(j)
 	}
 	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == notEnding {
-		m.end(j, overLimit, m.cfg.KillGrace, backends.Checkpoint{})
-		m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
+		m.endOverLimit(j)
 	}
 	m.review(j)
+}
+
+func (m *Manager) endOverLimit(j *job) {
+	m.end(j, overLimit, m.cfg.KillGrace, backends.Checkpoint{})
+	m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
 }
 
 // setDue finds the next instant at which something happens to a job by itself.

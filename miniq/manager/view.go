@@ -106,6 +106,13 @@ func (h *host) view() backends.Host {
 	if h.closed {
 		v.State = backends.HostClosed
 	}
+	if s := h.shut; s != nil {
+		v.State = backends.HostClosed
+		v.Reason = fmt.Sprintf("closed by %s at %s", s.By, s.At.UTC().Format("2006-01-02 15:04 UTC"))
+		if s.Reason != "" {
+			v.Reason += ": " + s.Reason
+		}
+	}
 	if h.down {
 		v.State = backends.HostDown
 	}
