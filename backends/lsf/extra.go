@@ -25,10 +25,10 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return reconcile.Wait(ctx, ids, c.Jobs)
 }
 
-// modify changes pending jobs, each by one bmod, but for a begin time that is cleared
+// modify changes pending jobs, and the run limit of others, each by one bmod, but for a begin time that is cleared
 // (see begin). It may be repeated.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
+	p, b := c.newBatch(ctx, ids, reconcile.Changeable[*job](&change))
 	noBegin := change.BeginTime != nil && !change.BeginTime.After(time.Now())
 	if noBegin {
 		change.BeginTime = nil

@@ -30,6 +30,19 @@ func Waiting[J Job](it *Item[J]) error {
 	return nil
 }
 
+// Changeable is a check: the job is in a state in which it can be changed in this way.
+func Changeable[J Job](c *backends.Change) func(*Item[J]) error {
+	if c.LimitOnly() {
+		return func(it *Item[J]) error {
+			if j := it.Job.Shown(); j.State.Ended() || j.Ending {
+				return WrongState(j)
+			}
+			return nil
+		}
+	}
+	return Waiting[J]
+}
+
 // Held is a check: the job is held.
 func Held[J Job](it *Item[J]) error {
 	if j := it.Job.Shown(); j.State != backends.Held {

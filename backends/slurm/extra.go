@@ -38,9 +38,9 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return reconcile.Wait(ctx, ids, c.Jobs)
 }
 
-// modify changes pending jobs, all of a change in one request of Slurm's.
+// modify changes pending jobs, and the run limit of others, all of a change in one request of Slurm's.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
+	p, b := c.newBatch(ctx, ids, reconcile.Changeable[*listedJob](&change))
 	c.loadDetails(ctx, p, b)
 	updates := make([][]string, len(b))
 	b.Each(func(it *item) (err error) {

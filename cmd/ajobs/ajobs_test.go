@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
 // answer is what a command line printed, and its exit code.
@@ -32,8 +33,10 @@ func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 		stdout: &stdout, stderr: &stderr, now: fake.Now,
 		submitContext: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
 		user:          func() string { return "bob" }, host: func() string { return "login1" },
-		open:   func(context.Context, bool) (backends.Backend, error) { return q, nil },
-		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
+		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
+		filter: func(_ context.Context, _ submit.Pending, c backends.Change, _ io.Writer) (backends.Change, error) {
+			return c, nil
+		},
 		group: func(name string) (func(string) bool, error) {
 			if name != "chipA" {
 				return nil, fmt.Errorf("no project or group %q", name)
@@ -588,5 +591,36 @@ func TestNativeQueueListIsPrinted(t *testing.T) {
 		"normal            30 Open:Active       -    -    -    -    18     2    16     0 \n"
 	if got.stdout != want || got.code != 0 {
 		t.Errorf("%+v, want\n%s", got, want)
+	}
+}
+
+// amod -W changes a running job where the queue lets it, and says what the queue has then.
+func TestRunLimitOfAStartedJob(t *testing.T) {
+	const changed = "Parameters of job <1> are being changed\n"
+	for name, c := range map[string]struct {
+		line string
+		fail error
+		has  time.Duration
+		want answer
+	}{
+		"raised":            {"amod -W 90 1", nil, 90 * time.Minute, answer{0, "Run limit of job <1> is 90 min now\n" + changed, ""}},
+		"removed":           {"amod -Wn 3", nil, 0, answer{0, "Run limit of job <3> is none now\nParameters of job <3> are being changed\n", ""}},
+		"denied":            {"amod -W 90 1", fmt.Errorf("scontrol: no operator: %w", backends.ErrDenied), time.Hour, answer{1, "", "Job <1>: scontrol: no operator: " + backends.ErrDenied.Error() + ": its run limit is 60 min as before\n"}},
+		"not as asked for":  {"amod -W 90 1", nil, time.Hour, answer{1, "", "Job <1>: asked for a run limit of 90 min: the queue has it as 60 min\n"}},
+		"with other things": {"amod -W 90 -n 2 1", nil, 0, answer{1, "", "Job <1>: Job has started already\n"}},
+		"unreachable":       {"amod -W 90 1", fmt.Errorf("ask: %w", backends.ErrUnreachable), 0, answer{75, "", "amod: ask: " + backends.ErrUnreachable.Error() + "\n"}},
+	} {
+		q := fake.NewQueue()
+		q.Extra.Modify = func(_ context.Context, ids []backends.ID, _ backends.Change) backends.Errors {
+			for i := range q.Content.Jobs {
+				if q.Content.Jobs[i].ID == ids[0] {
+					q.Content.Jobs[i].RunLimit = c.has
+				}
+			}
+			return backends.Errors{c.fail}
+		}
+		if got := bob(t, q, strings.Fields(c.line)...); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
@@ -70,7 +71,7 @@ func (m *modification) run(ctx context.Context, o actionOptions, out io.Writer) 
 	for _, t := range targets {
 		err := errNoJob
 		if len(t.jobs) > 0 {
-			err = m.change(ctx, t)
+			err = m.change(ctx, t, out)
 		}
 		var exit *shell.ExitError
 		switch {
@@ -87,7 +88,7 @@ func (m *modification) run(ctx context.Context, o actionOptions, out io.Writer) 
 }
 
 // change changes one job, or an array as a whole.
-func (m *modification) change(ctx context.Context, t *target) error {
+func (m *modification) change(ctx context.Context, t *target, out io.Writer) error {
 	job := &t.jobs[0]
 	for i := range t.jobs { // of an array one that can still be changed
 		if state := t.jobs[i].State; state == backends.Pending || state == backends.Held {
@@ -95,11 +96,8 @@ func (m *modification) change(ctx context.Context, t *target) error {
 			break
 		}
 	}
-	switch {
-	case job.State.Ended():
+	if job.State.Ended() {
 		return errFinished
-	case job.State == backends.Running || job.State == backends.Suspended:
-		return errHasStarted
 	}
 	submitContext, err := m.submitContext()
 	if err != nil {
@@ -119,56 +117,73 @@ func (m *modification) change(ctx context.Context, t *target) error {
 			fmt.Fprintf(m.stderr, "amod: warning: %s\n", warning)
 		}
 	}
+	id, err := backends.ParseID(t.label)
+	if err != nil {
+		return err
+	}
+	if job.State == backends.Running || job.State == backends.Suspended {
+		return m.changeStarted(ctx, id, job, c, out)
+	}
 	switch {
 	case !m.queue.Abilities().Filters:
-		if c, err = m.filter(ctx, c, m.stderr); err != nil {
+		spec, err := m.spec(ctx, job)
+		if err != nil {
 			return err
 		}
-		if err := retag(ctx, m.queue, job, &c); err != nil {
+		if c, err = m.filter(ctx, submit.Pending{Spec: spec, Others: job.User != m.user()}, c, m.stderr); err != nil {
 			return err
 		}
 	case c.Description != nil && job.Tag != "":
 		return errTagged
 	}
-	id, err := backends.ParseID(t.label)
-	if err != nil {
-		return err
-	}
 	return m.queue.Abilities().Modify(ctx, []backends.ID{id}, c).First()
 }
 
-// retag updates the submit filter's tag, and puts it before the new description.
-func retag(ctx context.Context, queue backends.Backend, job *backends.Job, c *backends.Change) error {
-	if c.Description == nil && c.Project == nil && c.Memory == nil {
-		return nil
-	}
-	tag, _, err := backends.ParseTag(job.Tag)
-	if err != nil {
-		tag = backends.Tag{}
-	}
-	text := ""
-	if c.Description != nil {
-		text = *c.Description
-	} else if read := queue.Abilities().Record; read != nil {
+// spec returns what the queue knows of a job's submission.
+func (m *modification) spec(ctx context.Context, job *backends.Job) (backends.Spec, error) {
+	if read := m.queue.Abilities().Record; read != nil {
 		record, err := read(ctx, job.ID)
 		if err != nil {
-			return err
+			return backends.Spec{}, err
 		}
-		if _, text, err = backends.ParseTag(record.Spec.Description); err != nil {
-			text = record.Spec.Description
-		}
+		return record.Spec, nil
 	}
-	if c.Project != nil {
-		_, tag.Step = backends.SplitProject(*c.Project)
+	return backends.Spec{Description: job.Tag, Queue: job.Queue, Slots: job.Slots, Memory: job.Memory}, nil
+}
+
+// changeStarted changes the run limit of a job that has started, and says what it is now: some
+// queues let only their operators raise one.
+func (m *modification) changeStarted(ctx context.Context, id backends.ID, job *backends.Job, c backends.Change, out io.Writer) error {
+	if !c.LimitOnly() {
+		return errHasStarted
 	}
-	if c.Memory != nil {
-		tag.Memory = *c.Memory
+	failed := m.queue.Abilities().Modify(ctx, []backends.ID{id}, c).First()
+	if errors.Is(failed, backends.ErrUnreachable) {
+		return failed
 	}
-	if job.Tag != "" {
-		text = strings.TrimSuffix(tag.String()+" "+text, " ")
+	now, err := m.queue.Jobs(ctx, []backends.ID{job.ID})
+	switch {
+	case failed != nil && (err != nil || len(now) == 0):
+		return failed
+	case err != nil:
+		return err
+	case len(now) == 0 || now[0].State.Ended() || now[0].Ending && failed == nil:
+		fmt.Fprintf(out, "Run limit of job <%s> is over: the job ends\n", job.ID)
+		return nil
+	case failed != nil:
+		return errors.New(failed.Error() + ": its run limit is " + limitText(now[0].RunLimit) + " as before") // without its kind: LSF's words would replace the reason
+	case now[0].RunLimit != *c.RunLimit:
+		return fmt.Errorf("asked for a run limit of %s: the queue has it as %s", limitText(*c.RunLimit), limitText(now[0].RunLimit))
 	}
-	c.Description = &text
+	fmt.Fprintf(out, "Run limit of job <%s> is %s now\n", job.ID, limitText(*c.RunLimit))
 	return nil
+}
+
+func limitText(limit time.Duration) string {
+	if limit <= 0 {
+		return "none"
+	}
+	return bsub.FormatMinutes(limit) + " min"
 }
 
 // modifyGrammar is what can be typed at amod.
@@ -179,6 +194,7 @@ func modifyGrammar() *grammar.Command {
 		Examples: []grammar.Example{
 			{Line: "amod -n 2 -W 1:00 12", Does: "change job 12 to two slots and an hour"},
 			{Line: "amod -bn 12", Does: "remove job 12's begin time"},
+			{Line: "amod -W 4:00 12", Does: "give job 12, which runs, four hours in all"},
 		},
 	}
 	for _, o := range bsub.ChangeOptions() {
@@ -217,8 +233,10 @@ OPTIONS:
 }
 
 const (
-	modifyBrief       = "change pending jobs"
+	modifyBrief       = "change pending jobs, and the run limit of running ones"
 	modifyDescription = `The options are asub's; -bn, -Wn and the like remove one. What is not named stays as
-it is. JOB is a job's or a whole array's ID, or one element as 12[3]. Jobs that have
-started can't be changed. The submit filter checks the job as it does a new one.`
+it is. JOB is a job's or a whole array's ID, or one element as 12[3]. Of a job that has
+started its run limit can be changed alone (-W, -Wn); some queues let only their
+administrators raise it. The submit filter checks another project as it does a new job's:
+a job that fails the tests is lowered, or the change is refused.`
 )

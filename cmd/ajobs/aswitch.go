@@ -107,7 +107,7 @@ func (m *modification) move(ctx context.Context, t *target) (string, error) {
 	if len(t.jobs) == 0 {
 		return "", errNoJob
 	}
-	if err := m.change(ctx, t); err != nil {
+	if err := m.change(ctx, t, io.Discard); err != nil { // a new queue changes no run limit
 		return "", err
 	}
 	id, err := backends.ParseID(t.label)

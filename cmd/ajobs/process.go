@@ -34,7 +34,7 @@ type process struct {
 	// group returns what tells the users of a project's group, or of a group of the system.
 	group  func(name string) (func(user string) bool, error)
 	open   func(ctx context.Context, toSubmit bool) (backends.Backend, error)
-	filter func(context.Context, backends.Change, io.Writer) (backends.Change, error)
+	filter func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
@@ -116,6 +116,6 @@ func hostName() string {
 }
 
 // changeThroughFilter runs the submit filter on a change of a pending job.
-func changeThroughFilter(ctx context.Context, c backends.Change, stderr io.Writer) (backends.Change, error) {
-	return submit.Change(ctx, c, submit.Options{Stderr: stderr})
+func changeThroughFilter(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error) {
+	return submit.Change(ctx, now, c, submit.Options{Stderr: stderr})
 }

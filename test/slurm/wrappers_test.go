@@ -499,6 +499,8 @@ func (o *wrapperSite) changes() {
 	dir := o.workDir(&o.alice)
 	tagged := o.submit(&o.alice, dir, "-P", "chipA:synthesis", "-H", "true")
 	plain := o.submit(&o.alice, dir, "-H", "true")
+	runs := o.submit(&o.alice, dir, "-W", "60", "sleep", "600")
+	o.running(runs)
 	for _, change := range []struct {
 		by      *person
 		line    string
@@ -514,6 +516,10 @@ func (o *wrapperSite) changes() {
 		{&o.alice, "-Jd mine " + plain, 0, "are being changed", "Comment=mine "},
 		{&o.alice, "-sp 5 -W 20 " + plain, 0, "option -sp is ignored", "TimeLimit=00:20:00 "},
 		{&o.alice, "-Jd mine " + tagged, 1, "it begins with the submit filter's tag", "Comment=allotment:1;step=synthesis; "},
+		{&o.alice, "-W 30 " + runs, 0, "Run limit of job <" + runs + "> is 30 min now", "TimeLimit=00:30:00 "},
+		{&o.alice, "-W 90 " + runs, 1, "its run limit is 30 min as before", "TimeLimit=00:30:00 "},
+		{nil, "-W 90 " + runs, 0, "Run limit of job <" + runs + "> is 90 min now", "TimeLimit=01:30:00 "},
+		{&o.alice, "-W 30 -n 1 " + runs, 1, "Job has started already", "TimeLimit=01:30:00 "},
 		{&o.bob, "-W 10 " + tagged, 1, "User permission denied", "TimeLimit=1-00:00:00 "},
 	} {
 		d := o.run(change.by, dir, append([]string{"amod"}, strings.Fields(change.line)...)...)

@@ -163,23 +163,6 @@ func (f *filter) applyAll(ctx context.Context, specs []backends.Spec) []filtered
 	return out
 }
 
-// Change runs the filter on a change of a pending job, as bmod does: it sees
-// what is to be different, and nothing else of the job. It gives the change as
-// the filter wants it, or ErrRejected.
-func Change(ctx context.Context, c backends.Change, opts Options) (backends.Change, error) {
-	opts.Env = append(slices.Clip(environment(opts)), "LSB_SUB_MODIFY=Y")
-	f := newFilter(opts)
-	f.command = "bmod"
-	var before backends.Spec // of which nothing is said but what the change is about
-	c.Apply(&before)
-	after, err := f.apply(ctx, before)
-	f.output.Flush()
-	if err != nil {
-		return backends.Change{}, err
-	}
-	return difference(c, before, after), nil
-}
-
 type filter struct {
 	program   string // "": ours
 	command   string // LSF_INVOKE_CMD

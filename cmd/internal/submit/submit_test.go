@@ -291,21 +291,6 @@ func TestBuiltInFilterMatchesEsub(t *testing.T) {
 	}
 	reject := esub.DefaultConfig()
 	reject.OnFailure = esub.Reject
-	published := func(config esub.Config, at time.Time) string {
-		home := t.TempDir()
-		snapshot := esub.Encode(esub.Policy{
-			Settings: esub.Settings{Config: config, NextInLine: 3020},
-			Projects: []esub.Project{{Name: "chipA", Group: "us", GID: int64(os.Getgid()), Steps: []string{"synthesis"}, Pools: []esub.Pool{{ID: 1, Slots: 4}}}},
-		})
-		generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: at, Below: map[int64]bool{1: true}})
-		for name, data := range map[string][]byte{"config.yaml": nil, "ledger.db": nil, esub.SnapshotName: snapshot, esub.GenerationName: generation} {
-			err = errors.Join(err, os.WriteFile(filepath.Join(home, name), data, 0o600))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return home
-	}
 	changes := func(set func(*backends.Spec)) backends.Spec {
 		s := fullSpec()
 		s.Array, s.Exclusive, s.Interactive = nil, false, false
@@ -322,12 +307,12 @@ func TestBuiltInFilterMatchesEsub(t *testing.T) {
 		spec   backends.Spec
 		output string
 	}{
-		"tagged":       {published(esub.DefaultConfig(), time.Now()), known, ""},
-		"a long text":  {published(esub.DefaultConfig(), time.Now()), long, ""},
-		"too large":    {published(esub.DefaultConfig(), time.Now()), huge, "the job goes through as it is"},
-		"lowered":      {published(esub.DefaultConfig(), time.Now()), unknown, "no project of that name"},
-		"rejected":     {published(reject, time.Now()), unknown, "no project of that name"},
-		"stale":        {published(reject, time.Now().Add(-time.Hour)), unknown, "out of date"},
+		"tagged":       {published(t, esub.DefaultConfig(), time.Now()), known, ""},
+		"a long text":  {published(t, esub.DefaultConfig(), time.Now()), long, ""},
+		"too large":    {published(t, esub.DefaultConfig(), time.Now()), huge, "the job goes through as it is"},
+		"lowered":      {published(t, esub.DefaultConfig(), time.Now()), unknown, "no project of that name"},
+		"rejected":     {published(t, reject, time.Now()), unknown, "no project of that name"},
+		"stale":        {published(t, reject, time.Now().Add(-time.Hour)), unknown, "out of date"},
 		"never set up": {t.TempDir(), unknown, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -424,5 +409,77 @@ func TestControlCharactersSurvive(t *testing.T) {
 	got, ignored := applyChanges(spec, params, esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}})
 	if !cmp.Equal(got, spec) || ignored != nil {
 		t.Errorf("%+v, %q", got, ignored)
+	}
+}
+
+// published returns a state directory with the policy of one project, chipA, and its step.
+func published(t *testing.T, config esub.Config, at time.Time) string {
+	t.Helper()
+	home := t.TempDir()
+	snapshot := esub.Encode(esub.Policy{
+		Settings: esub.Settings{Config: config, NextInLine: 3020, DefaultQueue: "normal"},
+		Projects: []esub.Project{{Name: "chipA", Group: "us", GID: int64(os.Getgid()), Steps: []string{"synthesis"}, Pools: []esub.Pool{{ID: 1, Slots: 4}}}},
+	})
+	generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: at, Below: map[int64]bool{1: true}})
+	for name, data := range map[string][]byte{"config.yaml": nil, "ledger.db": nil, esub.SnapshotName: snapshot, esub.GenerationName: generation} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(home, name), data, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return home
+}
+
+// TestChangeOfProject: another project of a pending job is tested as that of a new one.
+func TestChangeOfProject(t *testing.T) {
+	reject := esub.DefaultConfig()
+	reject.OnFailure = esub.Reject
+	const unknown = "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n"
+	ptr := func(s string) *string { return &s }
+	for name, c := range map[string]struct {
+		config esub.Config
+		now    Pending
+		to     string
+		want   backends.Change
+		said   string
+		err    error
+	}{
+		"passes": {now: Pending{Spec: backends.Spec{Queue: "normal", Description: "mine"}}, to: "chipA:synthesis", want: backends.Change{Description: ptr("allotment:1;step=synthesis; mine")}},
+		"lowered": {
+			now: Pending{Spec: backends.Spec{Queue: "night", Description: "allotment:1;preempt=suspend;step=synthesis;checkpoint=SIGUSR1%3A30s; mine"}}, to: "nosuch",
+			want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;preempt=suspend;queue=night;low=1;checkpoint=SIGUSR1%3A30s; mine")}, said: unknown,
+		},
+		"lowered before": {
+			now: Pending{Spec: backends.Spec{Queue: "low", Description: "allotment:1;queue=night;low=1;"}}, to: "nosuch",
+			want: backends.Change{Description: ptr("allotment:1;queue=night;low=1;")}, said: unknown,
+		},
+		"lowered, and passes now": { // the engine moves it back
+			now: Pending{Spec: backends.Spec{Queue: "low", Description: "allotment:1;queue=night;low=1;"}}, to: "chipA",
+			want: backends.Change{Description: ptr("allotment:1;queue=night;low=1;")},
+		},
+		"a step that is none": {
+			now: Pending{Spec: backends.Spec{Queue: "normal"}}, to: "chipA:paint", want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;step=paint;queue=normal;low=1;")},
+			said: "esub: -P chipA: no step paint: it has synthesis; it goes to queue low\n",
+		},
+		"another user's": {now: Pending{Spec: backends.Spec{Queue: "normal"}, Others: true}, to: "nosuch", want: backends.Change{Description: ptr("")}},
+		"rejected":       {config: reject, now: Pending{Spec: backends.Spec{Queue: "normal"}}, to: "nosuch", said: "esub: -P nosuch: no project of that name: correct it\n", err: ErrRejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.config == (esub.Config{}) {
+				c.config = esub.DefaultConfig()
+			}
+			var stderr bytes.Buffer
+			env := []string{"ALLOTMENT_HOME=" + published(t, c.config, time.Now()), "USER=bob", "ALLOTMENT_PREEMPT=requeue"}
+			got, err := Change(t.Context(), c.now, backends.Change{Project: &c.to}, Options{Stderr: &stderr, Env: env})
+			if !errors.Is(err, c.err) || stderr.String() != c.said {
+				t.Errorf("%v, said %q, want %q", err, &stderr, c.said)
+			}
+			if err == nil {
+				c.want.Project = &c.to
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
