@@ -1,6 +1,10 @@
 package web
 
-import "testing"
+import (
+	"net/http"
+	"testing"
+	"time"
+)
 
 func TestVisibleShowsWhatIsHidden(t *testing.T) {
 	for text, want := range map[string]string{
@@ -12,4 +16,14 @@ func TestVisibleShowsWhatIsHidden(t *testing.T) {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
 	}
+}
+
+// TestTimesAreInTheConfigsZone, whatever the process's is.
+func TestTimesAreInTheConfigsZone(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	must(t, err)
+	s := newSite(t)
+	s.templates, err = parseTemplates(berlin)
+	must(t, err)
+	s.want(s.get(carl, "/jobs/1"), http.StatusOK, "<td>2026-11-24 12:00:00</td>") // it was submitted at 11:00 UTC
 }
