@@ -103,6 +103,9 @@ func couldLie(hosts []backends.Host, j *backends.Job) bool {
 	slices.SortFunc(sizes, func(a, b int) int { return b - a })
 	sum := 0
 	for i, n := range sizes {
+		if n == 0 { // it has room for no whole unit, and neither have those that follow
+			return false
+		}
 		if k := i + 1; every > 0 {
 			n = min(n, every)
 			if full := j.Slots / every; k <= full && n < every || k > full && n < j.Slots%every {
