@@ -130,6 +130,7 @@ func (i Input) Number(item int64) int64 {
 		return i.From + item
 	case Again:
 		return i.Numbers[item]
+	case Stdin, Lines, Several, Words:
 	}
 	return item + 1
 }
