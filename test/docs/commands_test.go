@@ -53,6 +53,9 @@ func ownCommands(page string) (lines []string) {
 	return lines
 }
 
+// sortedBy is a value that looks like an option: descending.
+const sortedBy = "-cpu_used"
+
 // optionsOf returns a command line's program, with pba's command, and its options. Those of the
 // command that asplit runs stand behind it.
 func optionsOf(line string) (program string, options []string) {
@@ -65,7 +68,7 @@ func optionsOf(line string) (program string, options []string) {
 		words = strings.Fields(line[:i])[1:]
 	}
 	for _, word := range words {
-		if strings.HasPrefix(word, "-") {
+		if strings.HasPrefix(word, "-") && word != sortedBy {
 			options = append(options, word)
 		}
 	}
