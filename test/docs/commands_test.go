@@ -75,13 +75,14 @@ func optionsOf(line string) (program string, options []string) {
 	return program, options
 }
 
+// hasOption reports whether a help lists an option. Help may write LSF's -sum as --sum.
 func hasOption(help, option string) bool {
-	return regexp.MustCompile(`(?m)(^|[\s,])` + regexp.QuoteMeta(option) + `($|[\s,=])`).MatchString(help)
+	return regexp.MustCompile(`(?m)(^|[\s,])-?` + regexp.QuoteMeta(option) + `($|[\s,=])`).MatchString(help)
 }
 
 func TestHasOption(t *testing.T) {
 	const help = "OPTIONS:\n   -n MIN[,MAX]  slots\n   --batch FILE, -pack FILE\n   --null, -0\n"
-	for option, want := range map[string]bool{"-n": true, "--batch": true, "-pack": true, "-0": true, "-m": false, "--nul": false, "-p": false} {
+	for option, want := range map[string]bool{"-n": true, "--batch": true, "-pack": true, "-0": true, "-batch": true, "-m": false, "--nul": false, "-p": false} {
 		if hasOption(help, option) != want {
 			t.Errorf("%s: want %v", option, want)
 		}
