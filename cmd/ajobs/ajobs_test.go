@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/pty"
 )
 
 // answer is what a command line printed, and its exit code.
@@ -28,9 +30,17 @@ type answer struct {
 // bob types a command line.
 func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
+	var stdout bytes.Buffer
+	code, stderr := bobAt(t, q, &stdout, words...)
+	return answer{code, stdout.String(), stderr}
+}
+
+// bobAt is bob whose output goes elsewhere.
+func bobAt(t *testing.T, q *fake.Queue, stdout io.Writer, words ...string) (code int, errors string) {
+	t.Helper()
+	var stderr bytes.Buffer
 	p := process{
-		stdout: &stdout, stderr: &stderr, now: fake.Now,
+		stdout: stdout, stderr: &stderr, now: fake.Now,
 		submitContext: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
 		user:          func() string { return "bob" }, host: func() string { return "login1" },
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
@@ -44,8 +54,8 @@ func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 			return func(user string) bool { return user == "alice" }, nil
 		},
 	}
-	code := run(words, p)
-	return answer{code, stdout.String(), stderr.String()}
+	code = run(words, p)
+	return code, stderr.String()
 }
 
 func TestListOptionsSelectJobs(t *testing.T) {
@@ -194,6 +204,33 @@ func TestLongListIsNotFoldedInPipe(t *testing.T) {
 	}
 }
 
+// At a terminal the lines of -l are as wide as it is; those of -UF are not broken there either.
+func TestLongListAtTerminal(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Jobs[0].Name = strings.Repeat("long name ", 10)
+	for option, want := range map[string]bool{"-l": false, "-UF": true} {
+		ours, theirs, err := pty.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ours.Close() }()
+		if err := unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 60}); err != nil {
+			t.Fatal(err)
+		}
+		text := make(chan string)
+		go func() {
+			all, _ := io.ReadAll(ours) // an error is the end of a terminal
+			text <- string(all)
+		}()
+		code, errors := bobAt(t, q, theirs, "ajobs", option, "1")
+		_ = theirs.Close()
+		line, _, _ := strings.Cut(<-text, "\r\n")
+		if whole := strings.Contains(line, q.Content.Jobs[0].Name); code != 0 || whole != want || !want && len(line) != 60 {
+			t.Errorf("%s: code %d %s, %q", option, code, errors, line)
+		}
+	}
+}
+
 // Of other users' jobs the records can't be read: one line says so.
 func TestUnreadableRecordsAreReportedOnce(t *testing.T) {
 	q := fake.NewQueue()
@@ -201,6 +238,22 @@ func TestUnreadableRecordsAreReportedOnce(t *testing.T) {
 	got := bob(t, q, "ajobs", "-o", "jobid cpu_used", "-noheader", "1", "2", "3")
 	if want := (answer{0, "1       -\n2       -\n3       -\n", "ajobs: the records of 3 jobs can't be read; the first, of job <1>: permission denied\n"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A queue that does not answer is asked once, not for each job.
+func TestRecordsOfUnreachableQueue(t *testing.T) {
+	q := fake.NewQueue()
+	asked := 0
+	q.Extra.Record = func(_ context.Context, id backends.ID) (*backends.Record, error) {
+		if asked++; id.Job == 1 {
+			return &backends.Record{}, nil
+		}
+		return nil, fmt.Errorf("record: %w", backends.ErrUnreachable)
+	}
+	got := bob(t, q, "ajobs", "-o", "jobid cpu_used", "-noheader", "1", "2", "3", "4")
+	if want := (answer{0, "1       -\n2       -\n3       -\n4       -\n", "ajobs: the records of 3 jobs can't be read; the first, of job <2>: record: the queue can't be reached\n"}); got != want || asked != 2 {
+		t.Errorf("%+v, want %+v; it was asked %d times", got, want, asked)
 	}
 }
 

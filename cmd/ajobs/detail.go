@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -49,6 +50,10 @@ func readRecords(ctx context.Context, p process, queue backends.Backend, jobs []
 		if err != nil {
 			if failed++; failed == 1 {
 				first, firstID = err, jobs[i].ID
+			}
+			if errors.Is(err, backends.ErrUnreachable) { // each other one would wait as long
+				failed += len(jobs) - 1 - i
+				break
 			}
 			continue
 		}
