@@ -182,6 +182,11 @@ func noInodes(t *testing.T, bin, dir string, serving bool) {
 	if err != nil || !strings.Contains(string(out), "Forgot 40 jobs") {
 		t.Fatalf("compact: %v: %s", err, out)
 	}
+	if !serving { // a client starts no daemon that was stopped
+		if out, err := exec.CommandContext(ctx, filepath.Join(bin, "miniqd")).CombinedOutput(); err != nil {
+			t.Fatalf("miniqd: %v: %s", err, out)
+		}
+	}
 	if err := f.Release(ctx, held).First(); err != nil {
 		t.Fatal(err)
 	}
