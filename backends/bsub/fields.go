@@ -90,6 +90,14 @@ func (r *Row) lastRun() *backends.RunRecord {
 	return &r.Record.Runs[len(r.Record.Runs)-1]
 }
 
+// measured is lastRun if it is known what it used: Slurm's record of a job lacks it.
+func (r *Row) measured() *backends.RunRecord {
+	if run := r.lastRun(); run != nil && (run.MaxRSS > 0 || run.User+run.System > 0) {
+		return run
+	}
+	return nil
+}
+
 func (r *Row) spec() *backends.Spec {
 	if r.Record == nil {
 		return &backends.Spec{}
@@ -156,13 +164,13 @@ func ofRun(name string, width int, number func(*backends.RunRecord) float64, tex
 	return field{
 		name: name, width: width, record: true,
 		text: func(_ *columns, r *Row) string {
-			if run := r.lastRun(); run != nil {
+			if run := r.measured(); run != nil {
 				return text(run)
 			}
 			return ""
 		},
 		number: func(_ *columns, r *Row) float64 {
-			if run := r.lastRun(); run != nil {
+			if run := r.measured(); run != nil {
 				return number(run)
 			}
 			return -1

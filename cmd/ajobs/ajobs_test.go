@@ -192,6 +192,18 @@ func TestListLayouts(t *testing.T) {
 	}
 }
 
+// Slurm's record of a job lacks what it used: that is not zero.
+func TestUseThatIsNotKnown(t *testing.T) {
+	q := fake.NewQueue()
+	q.Extra.Record = func(context.Context, backends.ID) (*backends.Record, error) {
+		return &backends.Record{Runs: []backends.RunRecord{{Run: 1, Started: time.Unix(1, 0)}}}, nil
+	}
+	want := answer{0, "-          -               -\n", ""}
+	if got := bob(t, q, "ajobs", "-o", "cpu_used max_mem mem", "-noheader", "1"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // In a pipe each paragraph of -l is one line, however long.
 func TestLongListIsNotFoldedInPipe(t *testing.T) {
 	q := fake.NewQueue()
