@@ -116,6 +116,9 @@ func TestJobsRoundTrip(t *testing.T) {
 		if len(want.Pinned) == 0 {
 			want.Pinned = nil
 		}
+		if len(want.Planned) == 0 {
+			want.Planned = nil
+		}
 		if len(want.Keeps) == 0 {
 			want.Keeps = nil
 		}

@@ -86,7 +86,10 @@ func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, err
 	}
 	_, err = knownVersion(context.Background(), db, tables)
 	// The last connection that closes removes the WAL file, which readers need.
-	if err = errors.Join(err, KeepWAL(db), db.Close()); err != nil {
+	if kept := KeepWAL(db); err == nil {
+		err = kept
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return Open(path, migrations)
@@ -112,17 +115,23 @@ func openAs(path, mode string, allowed func(owner uint32) bool) (*sql.DB, error)
 	return db, nil
 }
 
-// checkSize refuses an empty file. SQLite takes it for a new database, or reads the old
-// one's WAL file in its place; whatever else is no database it refuses itself. The file is
-// not opened: closing it would drop the locks that this process has on it for other
-// connections (fcntl), and a process that closes the database could then remove the WAL file
-// under them.
+// checkSize refuses a file that is too short for a database. SQLite takes an empty one for a
+// new database, or reads the old one's WAL file in its place; whatever else is no database it
+// refuses itself. The file is not opened: closing it would drop the locks that this process
+// has on it for other connections (fcntl), and a process that closes the database could then
+// remove the WAL file under them.
 func checkSize(path string) error {
+	const least = 512 // bytes, of a page (https://sqlite.org/fileformat2.html)
 	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 {
-		err = fmt.Errorf("%w: it is empty", ErrForeign)
+	switch {
+	case err != nil:
+		return err
+	case info.Size() == 0:
+		return fmt.Errorf("%w: it is empty", ErrForeign)
+	case info.Size() < least:
+		return fmt.Errorf("%w: it has no SQLite header", ErrForeign)
 	}
-	return err
+	return nil
 }
 
 // knownVersion is the schema number of a file that must have these tables.
