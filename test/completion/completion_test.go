@@ -186,7 +186,7 @@ func TestTab(t *testing.T) {
 	f, env := newFarm(t)
 	mustRun(t, f, "pba", "init")
 	mustRun(t, f, "pba", "project", "add", "chipA", "--group", group(t))
-	hostile := "$(touch pwned)`touch pwned`\x1b]0;x\x07"
+	hostile := "$(touch pwned)`touch pwned`\x1bP0;x\x07"
 	var ids []string
 	for _, name := range []string{"plain", hostile, "held"} {
 		id, err := farm.Submitted(mustRun(t, f, "asub", "-H", "-J", name, "sleep", "600"))
