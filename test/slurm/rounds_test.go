@@ -394,7 +394,7 @@ func (r *rounds) judgeStarts(q *submitted, from time.Time, runs []judge.Run) (la
 		may := from
 		if i >= q.atOnce() && len(runs) > i-q.atOnce() {
 			ends := make([]time.Time, 0, i)
-			for _, run := range runs[:i] {
+			for _, run := range runs[:min(i, len(runs))] {
 				ends = append(ends, run.To)
 			}
 			slices.SortFunc(ends, time.Time.Compare)
