@@ -47,7 +47,8 @@ func endBy(root proc.Process, limit time.Duration, stop, ended <-chan struct{}) 
 	case <-due:
 		timedOut = true
 	}
-	family := append(proc.Below(proc.All(), root.PID), root)
+	// A shell comes before its command: else it goes on with the next one.
+	family := append([]proc.Process{root}, proc.Below(proc.All(), root.PID)...)
 	for _, p := range family {
 		p.Signal(syscall.SIGTERM, syscall.SIGCONT)
 	}
