@@ -285,6 +285,10 @@ packager: # is it here?
 test-package: package ## install and remove the packages in a fresh Debian (as root)
 	packaging/test.sh
 
+.PHONY: test-vm
+test-vm: package ## the packages on a Debian that really runs, in a VM: units, journal, cron, upgrade, power cut, purge (as root; VM_SUITE=trixie)
+	packaging/live.sh $(DIST)/*.deb $(DIST)/*.rpm
+
 fuzz: ## fuzz each decoder of test/fuzz/fuzz.txt for FUZZTIME, and miss none
 	$(UMASK) $(GO) run ./test/fuzz -time $(FUZZTIME)
 

@@ -3,6 +3,12 @@
 set -eu
 echo 'contents:'
 cd "$1"
+# rpm removes only the directories that a package owns, dpkg those that are empty.
+case $1 in */rpm)
+    find . -type d -path '*/allotment*' | LC_ALL=C sort | while read -r path; do
+        printf -- '- {dst: "%s", type: dir, file_info: {owner: root, group: root, mode: 0755}}\n' "${path#.}"
+    done ;;
+esac
 find . -type f -o -type l | LC_ALL=C sort | while read -r path; do
     path=${path#.}
     if [ -h ".$path" ]; then

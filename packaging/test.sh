@@ -15,7 +15,7 @@ rpm=(dist/*.rpm)
 # The .rpm has the same files, except that zsh's directory differs.
 if command -v rpm >/dev/null; then
     same() { sed 's|^\./|/|; s|zsh/vendor-completions|zsh/site-functions|' | grep -v '/$' | LC_ALL=C sort; }
-    diff <(dpkg-deb --fsys-tarfile "${deb[0]}" | tar -t | same) <(rpm -qpl "${rpm[0]}" 2>/dev/null | same) || die 'the .deb and the .rpm differ in their files'
+    diff <(dpkg-deb --fsys-tarfile "${deb[0]}" | tar -t | same) <(rpm -qp --queryformat '[%{FILEMODES:perms} %{FILENAMES}\n]' "${rpm[0]}" 2>/dev/null | sed -n 's/^[^d][^ ]* //p' | same) || die 'the .deb and the .rpm differ in their files'
     say 'the .rpm has the files of the .deb'
 else
     say 'skip: no rpm here: the .rpm is not checked'
