@@ -34,7 +34,7 @@ type pace struct {
 	start    time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
 	measure  time.Duration // longest time that the first round waits for hosts that are being measured
 	rest     time.Duration // first pause of a host that had no free slots
-	waiting  time.Duration // after which the user is told that all jobs wait
+	waiting  time.Duration // after which a line says that all jobs wait
 }
 
 // defaultPace is the pace outside of tests.

@@ -51,7 +51,7 @@ func TestFreeSlots(t *testing.T) {
 	}
 }
 
-// While all jobs wait the user is told which, and why, once for each reason.
+// While all jobs wait a line says which, and why, once for each reason.
 func TestWaitingIsReported(t *testing.T) {
 	q := newQueue("n1")
 	q.pend = func(string) bool { return true }

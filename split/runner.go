@@ -35,8 +35,8 @@ type runner struct {
 	withdrawn       map[int64]bool // tasks whose jobs asplit kills
 	late            map[int64]time.Time
 	waitingSince    time.Time // since when all open jobs wait to begin; zero: not all do
-	waitingNext     time.Time // when the user may be told again
-	waitingTold     string    // what the user was told last
+	waitingNext     time.Time // no such line before
+	waitingTold     string    // the last such line
 	stuck           time.Time // since when all open jobs of the round wait to begin; zero: not all do
 	joblog          *joblog
 	joblogErr       error

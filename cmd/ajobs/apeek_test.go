@@ -31,7 +31,7 @@ func TestOutputIsVisibleOnTerminal(t *testing.T) {
 	}
 }
 
-// Only the job's owner is told its file, and a queue that does not know it says so.
+// The queue names a job's file to its owner alone; one that does not know the file says so.
 func TestPeekRefuses(t *testing.T) {
 	q := fake.NewQueue()
 	if got := bob(t, q, "apeek", "1"); got.code != 1 || got.stderr != "apeek: show a job's output: not possible on this queue: the queue does not say where it is; on LSF use bpeek\n" {

@@ -19,8 +19,7 @@ type Outlook struct {
 	Open    int           // running jobs, and those that rank before it, of which no longest run is known
 }
 
-// Runs is how long a user's runs were. The zero Runs is that of a user of whom too few are
-// known.
+// Runs describes how long a user's runs took. It is zero if fewer than five are known.
 type Runs struct {
 	Short time.Duration // a quarter of them ended earlier
 	Long  time.Duration // one in twenty took longer
