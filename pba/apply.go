@@ -177,7 +177,8 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	if was == nil {
 		return fmt.Errorf("%w: it was not in the plan's snapshot", errGone)
 	}
-	around := plan.Around(was, act.Reclaim, a.plan.Memory.Reclaims, a.farm)
+	able := a.e.Backend.Abilities()
+	around := plan.Around(was, act.Verb, a.plan, a.farm, able)
 	ids := []backends.ID{act.Job, act.For}
 	for _, id := range around.IDs {
 		if id != act.Job && id != act.For {
@@ -203,7 +204,7 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	switch {
 	case beneficiary == nil:
 		return errNeedless
-	case a.e.Backend.Abilities().Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
+	case able.Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
 		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, beneficiary.Reason)
 	case around.Needless(now, a.later(act)):
 		return errSupplied

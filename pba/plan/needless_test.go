@@ -16,10 +16,15 @@ func TestNeedless(t *testing.T) { // R18
 	at := func(host string, slots int) []backends.Placement {
 		return []backends.Placement{{Host: host, Slots: slots}}
 	}
+	gpus := func(n int) []backends.Amount { return []backends.Amount{{Name: "gpu", Count: n}} }
+	wait := func(n int64) backends.Job {
+		return backends.Job{ID: id(n), State: backends.Pending, Slots: 1}
+	}
 	run := func(n int64, host string) backends.Job {
 		return backends.Job{ID: id(n), State: backends.Running, Started: started, Slots: 1, Hosts: at(host, 1)}
 	}
 	for name, c := range map[string]struct {
+		plan    func(farm *backends.Snapshot, p *Plan) // changes what the plan saw, and did
 		change  func(now map[backends.ID]*backends.Job)
 		waiting bool // job 1 was left out: job 2 is judged
 		want    bool
@@ -49,29 +54,94 @@ func TestNeedless(t *testing.T) { // R18
 			now[id(13)].State, now[id(13)].Hosts = backends.Running, at("n2", 1)
 		}, want: true},
 		"the first one is gone": {change: func(now map[backends.ID]*backends.Job) { delete(now, id(11)) }, want: true},
-		"a beneficiary needs GPUs": {change: func(now map[backends.ID]*backends.Job) {
-			now[id(3)].State = backends.Done
-			now[id(12)].Needs = []backends.Amount{{}}
+		"a slot came free that another job without a victim is to have": {plan: func(farm *backends.Snapshot, p *Plan) {
+			farm.Jobs[0].Slots, farm.Jobs[0].Hosts = 2, at("n1", 2) // leaves more than job 11 needs
+			p.Nominated = []Nominee{{Job: id(14), Hosts: at("n1", 1)}}
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(1)].Ending = true }, waiting: true},
+		"it is to have a slot elsewhere": {plan: func(farm *backends.Snapshot, p *Plan) {
+			farm.Jobs[0].Slots, farm.Jobs[0].Hosts = 2, at("n1", 2)
+			p.Nominated = []Nominee{{Job: id(14), Hosts: at("n2", 1)}}
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(1)].Ending = true }, waiting: true, want: true},
+		"a slot came free without the GPU": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Needs, farm.Jobs[4].Needs = gpus(1), gpus(1)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"a slot came free with the GPU": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Needs, farm.Jobs[2].Needs, farm.Jobs[4].Needs = gpus(1), gpus(1), gpus(1)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"a slot came free, a GPU is free": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Hosts[0].Has, farm.Jobs[0].Needs, farm.Jobs[4].Needs = gpus(2), gpus(1), gpus(1)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"a GPU is free, but a suspended job has it": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Hosts[0].Has, farm.Jobs[0].Needs, farm.Jobs[4].Needs = gpus(2), gpus(1), gpus(1)
+			farm.Jobs = append(farm.Jobs, backends.Job{ID: id(5), State: backends.Suspended, Slots: 1, Hosts: at("n1", 1), Needs: gpus(1)})
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"a slot came free, and the victim has no GPU": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[4].Needs = gpus(1)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"a slot came free with too little memory": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[1].Memory, farm.Jobs[2].Memory, farm.Jobs[4].Memory = 4, 1, 1, 4
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"a slot came free with enough memory": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[1].Memory, farm.Jobs[2].Memory, farm.Jobs[4].Memory = 4, 1, 4, 4
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"a beneficiary that is suspended has its memory": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[4].Memory = 2, 4
+			farm.Jobs[4].State, farm.Jobs[4].Hosts = backends.Suspended, at("n1", 1)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"it was resumed in what came free": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[4].Memory = 2, 4
+			farm.Jobs[4].State, farm.Jobs[4].Hosts = backends.Suspended, at("n1", 1)
+		}, change: func(now map[backends.ID]*backends.Job) {
+			now[id(3)].State, now[id(11)].State = backends.Done, backends.Running
+		}, want: true},
+		"memory stays with a victim that is suspended": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[1].Memory, farm.Jobs[2].Memory, farm.Jobs[4].Memory, farm.Jobs[5].Memory = 2, 2, 2, 2, 2
+		}, change: func(now map[backends.ID]*backends.Job) {
+			now[id(3)].State, now[id(3)].Hosts = backends.Suspended, at("n1", 1)
 		}},
-		"a slot came free elsewhere": {change: func(now map[backends.ID]*backends.Job) { now[id(4)].State = backends.Done }},
+		"memory will stay with the next victim": {plan: func(farm *backends.Snapshot, p *Plan) {
+			farm.Jobs[0].Memory, farm.Jobs[1].Memory, farm.Jobs[4].Memory = 3, 3, 3
+			p.Memory.Reclaims[1].Victims[0].Mode = backends.PreemptSuspend
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"a slot came free, and a victim of an earlier plan runs anew": {plan: func(_ *backends.Snapshot, p *Plan) {
+			p.Memory.Reclaims[1].Phase, p.Memory.Reclaims[1].Victims[0].Started = Acted, started.Add(-time.Hour)
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"a slot came free, but a beneficiary needs the whole host": {plan: func(farm *backends.Snapshot, _ *Plan) {
+			farm.Jobs[4].Exclusive = true
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"the plan counts on the slot that came free": {plan: func(farm *backends.Snapshot, p *Plan) {
+			p.Memory.Reclaims[0].Hosts = at("n1", 2)
+			p.Actions = []Action{{Verb: Drop, Dummies: []backends.ID{id(3)}}}
+		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
+		"the only reclaim there":             {plan: func(_ *backends.Snapshot, p *Plan) { p.Memory.Reclaims[1].Phase = Cancelled }, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
+		"the only reclaim there, as planned": {plan: func(_ *backends.Snapshot, p *Plan) { p.Memory.Reclaims[1].Phase = Cancelled }, change: func(map[backends.ID]*backends.Job) {}},
+		"a slot came free elsewhere":         {change: func(now map[backends.ID]*backends.Job) { now[id(4)].State = backends.Done }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			farm := &backends.Snapshot{Jobs: []backends.Job{run(1, "n1"), run(2, "n1"), run(3, "n1"), run(4, "n2"), {ID: id(11), State: backends.Pending, Slots: 1}, {ID: id(12), State: backends.Pending, Slots: 1}, {ID: id(13), State: backends.Pending, Slots: 1}}}
-			reclaims := []Reclaim{
+			farm := &backends.Snapshot{
+				Hosts: []backends.Host{{Name: "n1", Slots: 3, Memory: 6, Has: gpus(1)}, {Name: "n2", Slots: 1}},
+				Jobs:  []backends.Job{run(1, "n1"), run(2, "n1"), run(3, "n1"), run(4, "n2"), wait(11), wait(12), wait(13), wait(14)},
+			}
+			p := &Plan{Memory: Memory{Reclaims: []Reclaim{
 				{ID: 1, Phase: Planned, Beneficiary: id(11), Need: 1, Hosts: at("n1", 1), Victims: []Victim{{ID: id(1), Started: started, Slots: 1}}},
 				{ID: 2, Phase: Planned, Beneficiary: id(12), Need: 1, Hosts: at("n1", 1), Victims: []Victim{{ID: id(2), Started: started, Slots: 1}}},
 				{ID: 4, Phase: Planned, Beneficiary: id(13), Need: 1, Hosts: at("n2", 1), Victims: []Victim{{ID: id(4), Started: started, Slots: 1}}},
 				{ID: 3, Phase: Cancelled, Beneficiary: id(11), Hosts: at("n1", 8)},
+			}}}
+			if c.plan != nil {
+				c.plan(farm, p)
 			}
-			victim, own := id(1), int64(1)
-			later := func(x backends.ID) bool { return x == id(2) }
+			victim := id(1)
+			later := func(x backends.ID) bool { return x == id(2) && p.Memory.Reclaims[1].Phase == Planned }
 			if c.waiting {
-				victim, own, later = id(2), 2, func(backends.ID) bool { return false }
+				victim, later = id(2), func(backends.ID) bool { return false }
 			}
 			k := slices.IndexFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == victim })
-			around := Around(&farm.Jobs[k], own, reclaims, farm)
-			if want := []backends.ID{id(1), id(2), id(3), id(11), id(12), id(13)}; !slices.Equal(around.IDs, want) {
-				t.Errorf("beside it are %v, want %v", around.IDs, want)
+			around := Around(&farm.Jobs[k], Requeue, p, farm, backends.Abilities{ForEngine: backends.ForEngine{ManagesMemory: true}})
+			for _, n := range []int64{1, 11, 13} {
+				if !slices.Contains(around.IDs, id(n)) {
+					t.Errorf("job %d is not read again: %v are", n, around.IDs)
+				}
 			}
 			now := map[backends.ID]*backends.Job{}
 			for _, j := range farm.Jobs {
@@ -81,10 +151,21 @@ func TestNeedless(t *testing.T) { // R18
 			if got := around.Needless(now, later); got != c.want {
 				t.Errorf("needless: %v, want %v", got, c.want)
 			}
-			if alone := Around(&farm.Jobs[k], own, reclaims[own-1:own], farm); alone.IDs != nil || alone.Needless(now, later) {
-				t.Errorf("%v are read though no other reclaim is open there", alone.IDs)
-			}
 		})
+	}
+}
+
+// Where too many jobs would have to be read, each victim counts as needed.
+func TestNeedlessIsBounded(t *testing.T) { // R18
+	at := []backends.Placement{{Host: "n1", Slots: 1}}
+	farm := &backends.Snapshot{Hosts: []backends.Host{{Name: "n1", Slots: mostBeside + 1}}}
+	for n := range mostBeside + 1 {
+		farm.Jobs = append(farm.Jobs, backends.Job{ID: backends.ID{Job: int64(n + 1)}, State: backends.Running, Slots: 1, Hosts: at})
+	}
+	p := &Plan{Memory: Memory{Reclaims: []Reclaim{{ID: 1, Phase: Planned, Beneficiary: backends.ID{Job: 9999}, Hosts: at, Victims: []Victim{{ID: farm.Jobs[0].ID}}}}}}
+	around := Around(&farm.Jobs[0], Requeue, p, farm, backends.Abilities{})
+	if len(around.IDs) != 2 || around.Needless(map[backends.ID]*backends.Job{}, func(backends.ID) bool { return false }) {
+		t.Errorf("%d jobs are read again", len(around.IDs))
 	}
 }
 
@@ -105,10 +186,10 @@ func TestUnserved(t *testing.T) { // R18
 		"it was served, and waits": {backends.Job{State: backends.Pending}, backends.Job{State: backends.Running}, false},
 	} {
 		farm := &backends.Snapshot{Jobs: []backends.Job{{ID: id(2), State: backends.Running, Started: started, Hosts: at}}}
-		around := Around(&farm.Jobs[0], 2, []Reclaim{
+		around := Around(&farm.Jobs[0], Requeue, &Plan{Memory: Memory{Reclaims: []Reclaim{
 			{ID: 1, Phase: Planned, Beneficiary: id(11), Need: 1, Hosts: at, Victims: []Victim{{ID: id(1), Started: started, Slots: 1}}},
 			{ID: 2, Phase: Planned, Beneficiary: id(12), Need: 1, Hosts: at, Victims: []Victim{{ID: id(2), Started: started, Slots: 1}}},
-		}, farm)
+		}}}, farm, backends.Abilities{})
 		now := map[backends.ID]*backends.Job{id(1): &c.victim, id(2): &farm.Jobs[0], id(11): &c.other, id(12): {State: backends.Running, Hosts: at}}
 		if got := around.Unserved(2, now); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

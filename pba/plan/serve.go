@@ -61,7 +61,20 @@ func serveDue(b *books, lowered []*job) *serving {
 	}
 	s.endTrials()
 	s.plan.Looks = s.looks()
+	s.plan.Nominated = s.nominees()
 	return s
+}
+
+// nominees returns the PBA jobs that are to start in slots that no reclaim of theirs frees, but where
+// other reclaims may be open.
+func (s *serving) nominees() []Nominee {
+	var list []Nominee
+	for _, j := range s.waiting.jobs {
+		if j.nominated != nil && j.pba() && !j.standby && !j.trying && (j.reclaim == nil || !j.reclaim.Phase.Open()) {
+			list = append(list, Nominee{Job: j.ID, Hosts: j.nominated})
+		}
+	}
+	return list
 }
 
 // outbidden returns the jobs whose nomination was withdrawn after their turn. They get

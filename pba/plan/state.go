@@ -291,20 +291,21 @@ type Skipped struct {
 
 // Plan is what Make decided.
 type Plan struct {
-	At       time.Time
-	Actions  []Action
-	Skipped  []Skipped
-	Warnings []string
-	Memory   Memory // for the next cycle; valid whether or not the actions succeed
-	Pools    []PoolStatus
-	Farm     FarmStatus
-	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
-	Unserved []Unserved  // at most 11
-	Beyond   []Beyond    // by project, user and step
-	Uses     []Use       // what runs, by pool, project, user and step
-	TooWide  []TooWide   // jobs that wait as they are too wide (R35), at most 20
-	Looks    bool        // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
-	Heavy    []HeavyStatus
+	At        time.Time
+	Actions   []Action
+	Skipped   []Skipped
+	Warnings  []string
+	Memory    Memory // for the next cycle; valid whether or not the actions succeed
+	Pools     []PoolStatus
+	Farm      FarmStatus
+	Sets      []SetStatus // the hosts in no host set first; one where there are no sets
+	Unserved  []Unserved  // at most 11
+	Beyond    []Beyond    // by project, user and step
+	Uses      []Use       // what runs, by pool, project, user and step
+	TooWide   []TooWide   // jobs that wait as they are too wide (R35), at most 20
+	Nominated []Nominee
+	Looks     bool // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
+	Heavy     []HeavyStatus
 
 	SendGuaranteed bool                  // the queue is to be sent Guaranteed
 	Guaranteed     []backends.Guaranteed // see backends.ForEngine.Guarantee

@@ -128,7 +128,7 @@ func startEngine(s *testSite) *engine {
 		<-ended
 		_ = log.Close()
 		if text, err := os.ReadFile(log.Name()); s.Failed() && err == nil {
-			s.Logf("the engine wrote: %s", text[max(len(text)-50000, 0):])
+			s.Logf("the engine wrote: %s", text[max(len(text)-400_000, 0):])
 		}
 	})
 	return e
