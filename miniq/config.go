@@ -27,6 +27,7 @@ type Config struct {
 	MaxBytes     unit.Size     `yaml:"max_bytes"`     // of commands, scripts and environments of such jobs; 0: any
 	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
 	EndHook      []string      `yaml:"end_hook"`      // a program and its arguments, run when a job has ended; empty: none
+	Environment  Environment   `yaml:"environment"`   // whose variables jobs have
 }
 
 // Ageing is how a waiting job's priority grows.
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		MaxJobs:      DefaultMaxJobs,
 		MaxBytes:     DefaultMaxBytes,
 		KeepFinished: unit.Duration(DefaultKeepFinished),
+		Environment:  EnvironmentLSF,
 	}
 }
 
@@ -111,6 +113,25 @@ func (s *ScheduleBy) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%q: want %s or %s", text, BySlotsAndMemory, BySlots)
+}
+
+// Environment names the queuing system whose variables a job finds in its environment.
+type Environment string
+
+// The environments of jobs.
+const (
+	EnvironmentLSF   Environment = "lsf"
+	EnvironmentSlurm Environment = "slurm" // Slurm's beside LSF's
+)
+
+// UnmarshalText reads one of the names.
+func (e *Environment) UnmarshalText(text []byte) error {
+	switch of := Environment(text); of {
+	case EnvironmentLSF, EnvironmentSlurm:
+		*e = of
+		return nil
+	}
+	return fmt.Errorf("%q: want %s or %s", text, EnvironmentLSF, EnvironmentSlurm)
 }
 
 // Node is one host that miniq offers.

@@ -414,7 +414,7 @@ func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
 	}
 	var start *node.Start
 	if err == nil {
-		start, err = startOf(s, b, u)
+		start, err = startOf(s, b, u, d.Config.Environment)
 	}
 	var longer []byte
 	if err == nil {

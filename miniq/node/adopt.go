@@ -65,7 +65,7 @@ func (n *node) openRun(id RunID) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{id: id, record: f, pidfd: -1, scripted: true}
+	r := &run{id: id, record: f, pidfd: -1, filed: true}
 	return r, r.reread()
 }
 

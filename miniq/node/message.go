@@ -119,6 +119,7 @@ type Start struct {
 	Run    RunID  `json:"run"`
 	Order  []byte `json:"-"`                // encoded by keeper.Order; it stands behind the JSON, as it is
 	Script []byte `json:"script,omitempty"` // put into a file, which goes before the order's Argv
+	Hosts  []byte `json:"hosts,omitempty"`  // put into a file, whose path is in HostFileVariable
 }
 
 // Want is passed on to a run's keeper.

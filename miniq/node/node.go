@@ -27,8 +27,8 @@ const ConnFD = 3
 type Options struct {
 	Dir    string // its directory; made if it is missing
 	Keeper string // path of miniq-keeper
-	// Scripts is the directory of the scripts of jobs that run as other users than the
-	// node: those can't enter Dir. Made if it is missing. Empty: there are none.
+	// Scripts is the directory of the scripts and host files of jobs that run as other users than
+	// the node: those can't enter Dir. Made if it is missing. Empty: there are none.
 	Scripts string
 	Log     *slog.Logger
 }
@@ -134,8 +134,8 @@ type run struct {
 	over   bool
 	wishes wishes
 	asked  stopAsked
-	// A script was written for it, or may have been by an earlier node.
-	scripted    bool
+	// A script or a host file was written for it, or may have been by an earlier node.
+	filed       bool
 	earlierBoot bool // it may be of an earlier boot: its processes' numbers mean nothing
 }
 
@@ -261,6 +261,7 @@ func (n *node) path(id RunID, suffix string) string {
 const (
 	recordSuffix = ".run"
 	scriptSuffix = ".script"
+	hostsSuffix  = ".hosts"
 )
 
 // RecordPath is where the node in a directory keeps a run's record.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,9 @@ import (
 // MarkVariable is in the environment of every process of a run that did not remove it.
 // Its value, the record's path, identifies what a killed keeper left.
 const MarkVariable = "ALLOTMENT_RUN"
+
+// HostFileVariable has the path of a file with the name of a host for each slot of the job.
+const HostFileVariable = "LSB_DJOB_HOSTFILE"
 
 func mark(record string) string { return MarkVariable + "=" + record }
 
@@ -114,7 +118,7 @@ func (r *run) begun() bool { return r.job.Keeper.PID != 0 || r.job.End != nil }
 // launch gives the run to a keeper. The node's own descriptor of the record is replaced
 // by a fresh one: the lock must go with the keeper's.
 func (n *node) launch(r *run, s *Start) error {
-	r.scripted = r.scripted || s.Script != nil
+	r.filed = r.filed || s.Script != nil || s.Hosts != nil
 	order, err := n.order(s)
 	if err != nil {
 		return err
@@ -131,21 +135,25 @@ func (n *node) launch(r *run, s *Start) error {
 	return nil
 }
 
-// order adds to the daemon's order what only the node knows: mark and script file.
+// order adds to the daemon's order what only the node knows: mark, host file and script file.
 func (n *node) order(s *Start) (*keeper.Order, error) {
 	o, err := keeper.Decode(s.Order)
 	if err != nil {
 		return nil, err
 	}
 	o.Env = append(o.Env, mark(n.path(s.Run, recordSuffix)))
+	if s.Hosts != nil {
+		path := n.filePath(s.Run, hostsSuffix, o.As)
+		if err := writeFile(path, s.Hosts, privateFile, o.As); err != nil {
+			return nil, fmt.Errorf("write the file of its hosts: %w", err)
+		}
+		o.Env = append(o.Env, HostFileVariable+"="+path)
+	}
 	if s.Script == nil {
 		return o, nil
 	}
-	path := n.path(s.Run, scriptSuffix)
-	if o.As != nil {
-		path = n.userScript(s.Run)
-	}
-	if err := writeScript(path, s.Script, o.As); err != nil {
+	path := n.filePath(s.Run, scriptSuffix, o.As)
+	if err := writeFile(path, s.Script, privateScript, o.As); err != nil {
 		return nil, fmt.Errorf("write the script: %w", err)
 	}
 	argv := []string{path}
@@ -156,30 +164,37 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 	return o, nil
 }
 
-// writeScript holds the fork lock: a process that is forked while the file is
-// open for writing would keep it from being executed (ETXTBSY).
-func writeScript(path string, script []byte, as *keeper.User) error {
+// Modes of the files that are written for a run: its user's alone.
+const (
+	privateFile   = 0o600
+	privateScript = 0o700
+)
+
+// writeFile writes a file for a run, which belongs to the user that it runs as. It holds the
+// fork lock: a process that is forked while a script is open for writing would keep it from
+// being executed (ETXTBSY).
+func writeFile(path string, data []byte, mode os.FileMode, as *keeper.User) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if as == nil {
-		return os.WriteFile(path, script, 0o700)
+		return os.WriteFile(path, data, mode)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(script)
+	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chown(int(as.UID), int(as.GID))
 	}
 	return errors.Join(err, f.Close())
 }
 
-// makeScriptDir makes the directory of the scripts that other users run: to be
-// passed through, not to be listed.
+// makeScriptDir makes the directory of the scripts that other users run, and of their host
+// files: to be passed through, not to be listed.
 func makeScriptDir(dir string) error {
 	const passable = 0o711
 	if err := os.MkdirAll(dir, passable); err != nil {
@@ -188,7 +203,17 @@ func makeScriptDir(dir string) error {
 	return os.Chmod(dir, passable)
 }
 
-func (n *node) userScript(id RunID) string { return filepath.Join(n.Scripts, id.String()) }
+// filePath returns the path of a file of a run: in a directory that the run's user can enter.
+func (n *node) filePath(id RunID, suffix string, as *keeper.User) string {
+	if as == nil {
+		return n.path(id, suffix)
+	}
+	return n.userPath(id, suffix)
+}
+
+func (n *node) userPath(id RunID, suffix string) string {
+	return filepath.Join(n.Scripts, id.String()+strings.TrimSuffix(suffix, scriptSuffix))
+}
 
 // memoryFile returns a file in memory with the data, positioned at its beginning.
 func memoryFile(data []byte) (*os.File, error) {
@@ -208,21 +233,28 @@ func memoryFile(data []byte) (*os.File, error) {
 
 // forget removes what is left of a run.
 func (n *node) forget(id RunID) {
-	named, scripted := false, true
+	named, filed := false, true
 	if r := n.runs[id]; r != nil {
-		named, scripted = r.job.Run != "" && r.log.Size() < maxSpare, r.scripted
+		named, filed = r.job.Run != "" && r.log.Size() < maxSpare, r.filed
 		_ = r.record.Close()
 		delete(n.runs, id)
 	}
-	if scripted {
-		_ = os.Remove(n.path(id, scriptSuffix))
-	}
-	if scripted && n.Scripts != "" {
-		_ = os.Remove(n.userScript(id))
+	if filed {
+		n.removeFiles(id)
 	}
 	if record := n.path(id, recordSuffix); named {
 		n.spares.add(record)
 	} else {
 		_ = os.Remove(record)
+	}
+}
+
+// removeFiles removes the files that were written for a run.
+func (n *node) removeFiles(id RunID) {
+	for _, suffix := range []string{scriptSuffix, hostsSuffix} {
+		_ = os.Remove(n.path(id, suffix))
+		if n.Scripts != "" {
+			_ = os.Remove(n.userPath(id, suffix))
+		}
 	}
 }

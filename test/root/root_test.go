@@ -115,23 +115,24 @@ func jobsRunAsTheirSubmitters(m *machine) {
 	}
 }
 
-// A job may be a script, which its user can read, and no other user.
+// A job may be a script, which its user can read, and no other user. So can the file of its hosts.
 func scripts(m *machine) {
-	m.must(os.WriteFile(filepath.Join(m.alice.home, "job.sh"), []byte("#BSUB -o script.out\n#BSUB -J script\necho I am $(id -u); cat $0; sleep 300\n"), 0o644))
+	m.must(os.WriteFile(filepath.Join(m.alice.home, "job.sh"), []byte("#BSUB -o script.out\n#BSUB -J script\n#BSUB -n 2\nstat -c '%u %a' $LSB_DJOB_HOSTFILE; wc -l <$LSB_DJOB_HOSTFILE; echo I am $(id -u); cat $0; sleep 300\n"), 0o644))
 	r := m.as(m.alice, "sh", "-c", "asub <job.sh")
 	if r.status != 0 {
 		m.Fatal(r.out)
 	}
 	out := filepath.Join(m.alice.home, "script.out")
 	m.await("the script runs", func() bool { data, _ := os.ReadFile(out); return strings.Contains(string(data), "sleep") })
-	contains(m.T, m.read(out), "I am "+strconv.Itoa(int(m.alice.uid))+"\n")
+	uid := strconv.Itoa(int(m.alice.uid))
+	contains(m.T, m.read(out), uid+" 600\n2\nI am "+uid+"\n")
 	dir := filepath.Join(m.home, "scripts")
 	found, err := os.ReadDir(dir)
 	m.must(err)
-	if len(found) != 1 {
-		m.Fatalf("%d scripts in %s", len(found), dir)
+	if len(found) != 2 {
+		m.Fatalf("%d files in %s, want the script and its hosts", len(found), dir)
 	}
-	for what, path := range map[string]string{"ls": dir, "cat": filepath.Join(dir, found[0].Name())} {
+	for path, what := range map[string]string{dir: "ls", filepath.Join(dir, found[0].Name()): "cat", filepath.Join(dir, found[1].Name()): "cat"} {
 		if r := m.as(m.bob, what, path); r.status == 0 {
 			m.Errorf("bob reads %s: %s", path, r.out)
 		}
