@@ -8,7 +8,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -61,12 +60,12 @@ func (a api) addViews() {
 		return &statusOut{tag, status}, in.same(tag)
 	})
 	add(a, http.MethodGet, "/jobs/{id}", "explain-job", "what is known of a job, and why it waits, runs or was preempted", func(ctx context.Context, d *desk.Desk, in *struct {
-		ID string `path:"id" maxLength:"40" doc:"such as 12 or 12[3]"`
+		ID string `path:"id" maxLength:"255" doc:"such as 12 or 12[3], or a job's name"`
 	},
 	) (*storyOut, error) {
-		id, err := backends.ParseID(in.ID)
+		id, err := d.JobNamed(ctx, in.ID)
 		if err != nil {
-			return nil, huma.Error400BadRequest(err.Error())
+			return nil, err
 		}
 		story, err := d.Explain(ctx, id)
 		return &storyOut{story}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -165,52 +164,15 @@ func idsOf(ctx context.Context, queue backends.Backend, p process, args []bsub.J
 	return ids, nil
 }
 
-// maxNamed is how many jobs of one name are listed in an error.
-const maxNamed = 10
-
-// idOfName returns the ID of the user's own job of a name: of an array's name the array's. An
-// unfinished job goes before one that has ended. Several jobs of the name are an error that lists
-// them: -J and 0 act on all of them.
+// idOfName returns the ID of the user's own job of a name: of an array's name the array's. Several
+// jobs of the name are an error that lists them: -J and 0 act on all of them.
 func idOfName(farm *backends.Snapshot, user, name string) (backends.ID, error) {
-	var known []string
-	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
-		var found []backends.ID
-		for i := range jobs {
-			j := &jobs[i]
-			if j.User != user || j.IsDummy() {
-				continue
-			}
-			id := j.ID
-			switch name {
-			case bsub.JobName(j):
-			case bsub.ArrayName(j):
-				id = backends.ID{Job: id.Job}
-			default:
-				known = append(known, bsub.ArrayName(j))
-				continue
-			}
-			if !slices.Contains(found, id) {
-				found = append(found, id)
-			}
-		}
-		if len(found) == 1 {
-			return found[0], nil
-		}
-		if len(found) > 1 {
-			return backends.ID{}, fmt.Errorf("%s: %d of your jobs have this name: name one of them by its ID (%s), or choose all by -J", bsub.Visible(name), len(found), listIDs(found))
-		}
+	found, known := bsub.JobsNamed(farm, user, name)
+	switch len(found) {
+	case 0:
+		return backends.ID{}, fmt.Errorf("%s: none of your jobs has this name%s", bsub.Visible(name), bsub.Visible(nearest.Hint(name, known)))
+	case 1:
+		return found[0], nil
 	}
-	return backends.ID{}, fmt.Errorf("%s: none of your jobs has this name%s", bsub.Visible(name), bsub.Visible(nearest.Hint(name, known)))
-}
-
-func listIDs(ids []backends.ID) string {
-	var texts []string
-	for i, id := range ids {
-		if i == maxNamed {
-			texts = append(texts, "…")
-			break
-		}
-		texts = append(texts, id.String())
-	}
-	return strings.Join(texts, ", ")
+	return backends.ID{}, fmt.Errorf("%s: %d of your jobs have this name: name one of them by its ID (%s), or choose all by -J", bsub.Visible(name), len(found), bsub.ListIDs(found))
 }

@@ -19,24 +19,17 @@ import (
 func explainCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
+		Description: "JOB is a job's ID, 12 or 12[3], or its name: your own job of that name, or another user's if you have none.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}
-			job, part, parted := backends.ParsePart(args[0])
-			id, element := backends.ParseElement(args[0])
-			if !parted && !element {
-				if id, err = backends.ParseID(args[0]); err != nil {
-					return shell.Usagef("%w", err)
-				}
-			}
 			return p.ask(c, func(ctx context.Context, d answers) error {
-				if parted {
-					if id, err = d.Part(ctx, job, part); err != nil {
-						return err
-					}
+				id, err := d.JobNamed(ctx, args[0])
+				if err != nil {
+					return err
 				}
 				story, err := d.Explain(ctx, id)
 				if err != nil {

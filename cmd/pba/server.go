@@ -40,7 +40,7 @@ type answers interface {
 	Withdraw(ctx context.Context, id int64) (desk.Asked, error)
 	Status(ctx context.Context) (*desk.Status, error)
 	Explain(ctx context.Context, id backends.ID) (*desk.Story, error)
-	Part(ctx context.Context, job int64, part int) (backends.ID, error)
+	JobNamed(ctx context.Context, text string) (backends.ID, error)
 	Period(project string, s desk.Span) (desk.Period, error)
 	Usage(ctx context.Context, p desk.Period) (*desk.Usage, error)
 	UsageBy(ctx context.Context, p desk.Period, by []desk.By) (*desk.UsageBy, error)

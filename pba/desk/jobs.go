@@ -1,12 +1,15 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -183,7 +186,8 @@ func (d *Desk) EndedJobs(ctx context.Context, user string) ([]EndedJob, error) {
 	return all, nil
 }
 
-// JobNamed returns the ID that a user means by 12, 12[3], 12_3 or 82+1.
+// JobNamed returns the ID that a user means by 12, 12[3], 12_3, 82+1, or by a job's name: the
+// caller's own job of that name, and another user's where the caller has none.
 func (d *Desk) JobNamed(ctx context.Context, text string) (backends.ID, error) {
 	if job, part, ok := backends.ParsePart(text); ok {
 		if d.view != nil {
@@ -196,8 +200,48 @@ func (d *Desk) JobNamed(ctx context.Context, text string) (backends.ID, error) {
 		return id, nil
 	}
 	id, err := backends.ParseID(text)
+	if _, named := bsub.JobByName(text); err != nil && named {
+		return d.jobOfName(ctx, text)
+	}
 	if err != nil {
 		return id, invalidf("%w", err)
 	}
 	return id, nil
+}
+
+// namedFor is how long jobs that ended are found by their names, where the queue is asked.
+const namedFor = time.Hour
+
+func (d *Desk) jobOfName(ctx context.Context, name string) (backends.ID, error) {
+	farm, err := d.jobsSeen(ctx)
+	if err != nil {
+		return backends.ID{}, err
+	}
+	shown := bsub.Visible(name)
+	found, own := bsub.JobsNamed(farm, d.Caller.User, name)
+	whose, all := "your jobs", []string{}
+	if len(found) == 0 {
+		found, all = bsub.JobsNamed(farm, "", name)
+		whose = "the jobs"
+	}
+	switch len(found) {
+	case 0:
+		return backends.ID{}, fmt.Errorf("job %s: %w", shown, marked{fmt.Errorf("no job has this name%s", bsub.Visible(cmp.Or(nearest.Hint(name, own), nearest.Hint(name, all)))), errUnknownJob})
+	case 1:
+		return found[0], nil
+	}
+	return backends.ID{}, fmt.Errorf("job %s: %w: name one of them by its ID (%s)", shown,
+		marked{fmt.Errorf("%d of %s have this name", len(found), whose), errUnknownJob}, bsub.ListIDs(found))
+}
+
+// jobsSeen returns the queue as the last cycle saw it where a server asks, and else as it is.
+func (d *Desk) jobsSeen(ctx context.Context) (*backends.Snapshot, error) {
+	if d.view == nil {
+		return d.queue.Snapshot(ctx, d.Now().Add(-namedFor))
+	}
+	r, err := d.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.State.Farm, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -271,9 +272,26 @@ func (c *Client) Explain(ctx context.Context, id backends.ID) (*desk.Story, erro
 	return get[desk.Story](ctx, c, "/jobs/"+url.PathEscape(id.String()), nil)
 }
 
-// Part returns an error: the API knows jobs by their own numbers.
-func (c *Client) Part(_ context.Context, job int64, part int) (backends.ID, error) {
-	return backends.ID{}, &failure{fmt.Errorf("explain %d+%d: a server is asked by the job's own number, which `ajobs` prints", job, part), desk.ErrInvalid}
+// JobNamed is desk.Desk's, but for parts: the API knows jobs by their own numbers, and by their names.
+func (c *Client) JobNamed(ctx context.Context, text string) (backends.ID, error) {
+	if job, part, ok := backends.ParsePart(text); ok {
+		return backends.ID{}, &failure{fmt.Errorf("explain %d+%d: a server is asked by the job's own number, which `ajobs` prints", job, part), desk.ErrInvalid}
+	}
+	if id, ok := backends.ParseElement(text); ok {
+		return id, nil
+	}
+	id, err := backends.ParseID(text)
+	if err == nil {
+		return id, nil
+	}
+	if _, named := bsub.JobByName(text); !named {
+		return id, &failure{err, desk.ErrInvalid}
+	}
+	story, err := get[desk.Story](ctx, c, "/jobs/"+url.PathEscape(text), nil)
+	if err != nil {
+		return id, err
+	}
+	return backends.ParseID(story.ID)
 }
 
 // Period returns what is asked for: the server decides which time that is, and answers it.
