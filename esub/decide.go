@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/nearest"
 )
 
 // Request is a submission, whatever the queuing system.
@@ -208,7 +209,8 @@ func judge(req Request, r *Reader, g *Generation, s Settings) (verdict, error) {
 	shown := "-P " + printable(name)
 	switch {
 	case !ok:
-		return verdict{why: shown + ": no project of that name: correct it", answer: s.OnFailure}, nil
+		hint, err := nearby(name, r)
+		return verdict{why: shown + ": no project of that name" + hint + ": correct it", answer: s.OnFailure}, err
 	case p.GID != Unknown && req.Groups != nil && !slices.Contains(req.Groups, p.GID):
 		return verdict{why: shown + ": you are not in its group " + printable(p.Group) + ": ask to be added, then log in anew", answer: s.OnFailure}, nil
 	case step != "" && len(p.Steps) > 0 && !slices.Contains(p.Steps, step):
@@ -228,6 +230,22 @@ func judge(req Request, r *Reader, g *Generation, s Settings) (verdict, error) {
 		return verdict{why: shown + ": no slots are planned for you there this week: ask its manager", answer: s.OnNoPool}, nil
 	}
 	return verdict{next: next, fits: fits, mark: matched && p.Mark}, nil
+}
+
+// nearby names the project that a mistyped name most probably means.
+func nearby(name string, r *Reader) (hint string, err error) {
+	known := make([]string, r.Projects())
+	for i := range known {
+		p, err := r.At(i)
+		if err != nil {
+			return "", err
+		}
+		known[i] = p.Name
+	}
+	if found := nearest.Of(name, known); found != "" {
+		hint = " (did you mean " + printable(found) + "?)"
+	}
+	return hint, nil
 }
 
 func matches(pool Pool, req Request, step string) bool {

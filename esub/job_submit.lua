@@ -238,6 +238,63 @@ local function find_project(p, name)
    return p.projects[p.folded[name:lower()] or name]
 end
 
+-- mistakes counts the mistakes that make a of b, as Go's internal/nearest, up to most.
+local function mistakes(a, b, most)
+   if math.abs(#a - #b) >= most then
+      return most
+   end
+   local before, last
+   local current, fewest, earlier = {}, 0, 0
+   for j = 0, #b do
+      current[j] = j
+   end
+   for i = 1, #a do
+      before, last, current, earlier, fewest = last, current, {[0] = i}, fewest, i
+      for j = 1, #b do
+         local replaced = last[j - 1]
+         if a:byte(i) ~= b:byte(j) then
+            replaced = replaced + 1
+         end
+         current[j] = math.min(replaced, last[j] + 1, current[j - 1] + 1)
+         if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+            current[j] = math.min(current[j], before[j - 2] + 1)
+         end
+         fewest = math.min(fewest, current[j])
+      end
+      if fewest >= most and earlier + 1 >= most then -- the next rows have no fewer
+         return most
+      end
+   end
+   return current[#b]
+end
+
+-- nearby names the project that a mistyped name most probably means, as Go's internal/nearest.
+-- Of many projects none is searched for: slurmctld does nothing else meanwhile.
+local function nearby(p, name)
+   local longest, most_projects, projects = 64, 1000, 0
+   if #name < 2 or #name > longest then
+      return ""
+   end
+   local word, best, least, begins = name:lower(), nil, math.max(math.floor(#name / 3), 1) + 1, nil
+   for known in pairs(p.projects) do
+      projects = projects + 1
+      if projects > most_projects then
+         return ""
+      end
+      if #known <= longest then
+         local n = mistakes(word, known:lower(), least + 1)
+         if n < least or n == least and best and known < best then
+            best, least = known, n
+         end
+      end
+      if #word > 2 and #known > #word and known:sub(1, #word):lower() == word and (not begins or known < begins) then
+         begins = known
+      end
+   end
+   best = best or begins
+   return best and " (did you mean " .. printable(best) .. "?)" or ""
+end
+
 -- judge runs the tests of R1 in their order: why a job failed, if it did, and
 -- what is to become of it; or whether it is next in line, the guarantee of its widest pool,
 -- and whether a mark is left.
@@ -253,7 +310,7 @@ local function judge(request, p, standing)
    local shown = option .. printable(name)
    local project = find_project(p, name)
    if not project then
-      return {why = shown .. ": no project of that name: correct it", answer = p.on_failure}
+      return {why = shown .. ": no project of that name" .. nearby(p, name) .. ": correct it", answer = p.on_failure}
    end
    local group, steps, pools = project[1], project[2], project[3]
    local members = p.groups[group]

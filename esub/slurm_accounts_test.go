@@ -34,7 +34,7 @@ func TestJobSubmitNamesUnknownAccounts(t *testing.T) {
 		"a step":                   {dir, fields{"user_id": 1001, "account": "chipA:syn"}, "--account=chipA:syn: Slurm's accounting has no account of that name: submit with --account=chipA, and ALLOTMENT_STEP=syn in the environment", "0"},
 		"no account":               {dir, fields{"user_id": 1003}, "Slurm's accounting has no account for you: ask an administrator for one", "0"},
 		"a default account":        {dir, fields{"user_id": 1001, "default_account": "chipa"}, "", "0"},
-		"our refusal comes before": {strict, fields{"user_id": 1001, "account": "chipZ"}, "--account=chipZ: no project of that name: correct it", "2002"},
+		"our refusal comes before": {strict, fields{"user_id": 1001, "account": "chipZ"}, "--account=chipZ: no project of that name (did you mean chipA?): correct it", "2002"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := unsetFields()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -121,7 +122,11 @@ func named(all []ledger.Project, name string) (ledger.Project, error) {
 		if k := slices.IndexFunc(all, func(p ledger.Project) bool { return slices.Contains(p.Former, name) }); k >= 0 {
 			return ledger.Project{}, fmt.Errorf("%w %q: it is called %s now", ledger.ErrUnknownProject, name, all[k].Name)
 		}
-		return ledger.Project{}, fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, name)
+		var names []string
+		for k := range all {
+			names = append(names, all[k].Name)
+		}
+		return ledger.Project{}, fmt.Errorf("%w %q%s: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, name, nearest.Hint(name, names))
 	}
 	return all[i], nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 )
@@ -101,7 +102,15 @@ func projectID(ctx context.Context, q querier, name string) (int64, Project, err
 		return 0, Project{}, err
 	}
 	if len(found) == 0 {
-		return 0, Project{}, fmt.Errorf("%w %q", ErrUnknownProject, name)
+		all, err := projects(ctx, q, `p.removed = 0`)
+		if err != nil {
+			return 0, Project{}, err
+		}
+		var names []string
+		for i := range all {
+			names = append(names, all[i].Name)
+		}
+		return 0, Project{}, fmt.Errorf("%w %q%s", ErrUnknownProject, name, nearest.Hint(name, names))
 	}
 	var id int64
 	err = q.QueryRowContext(ctx, `SELECT id FROM project WHERE removed = 0 AND name = ?`, name).Scan(&id)
