@@ -135,6 +135,9 @@ type ForWrappers struct {
 	// CloseHosts has hosts take no new jobs, or take them again, as an administrator's command;
 	// what runs there goes on. nil: the queue's own commands do that.
 	CloseHosts func(ctx context.Context, hosts []string, open bool, reason string) Errors
+	// WhyClosed returns why hosts take no jobs, by whom and since when, for people, by host, as far
+	// as that is known. nil: Host.Reason has it.
+	WhyClosed func(ctx context.Context) (map[string]string, error)
 	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors
 }

@@ -34,10 +34,21 @@ func (d Detail) Write(w io.Writer, j *backends.Job, record *backends.Record) err
 	if text := d.now(j); text != "" {
 		b.WriteString(d.folded("  "+text) + "\n")
 	}
+	if j.State == backends.Pending && !j.IsDummy() {
+		b.WriteString("  Its place in the queue, and when it may start: pba explain " + shellName(j.ID) + "\n")
+	}
 	d.runs(&b, record.Runs)
 	d.history(&b, record.History)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// shellName is a job's ID as it is typed at a shell.
+func shellName(id backends.ID) string {
+	if id.Index == 0 {
+		return id.String()
+	}
+	return quoted(id.String())
 }
 
 // head is the first paragraph: what the job is.

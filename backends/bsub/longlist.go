@@ -33,6 +33,9 @@ func (h *HostUse) detail(b *strings.Builder, jobs []backends.Job, suspendFrees b
 	b.WriteString("STATUS          MAX  NJOBS    RUN  SSUSP  USUSP\n")
 	fmt.Fprintf(b, "%-14s %4d %6d %6d %6d %6d\n", hostState(*h, suspendFrees), h.Slots,
 		h.Running+h.SystemSuspended+h.UserSuspended, h.Running, h.SystemSuspended, h.UserSuspended)
+	if h.Reason != "" {
+		fmt.Fprintf(b, " WHY CLOSED: %s\n", Visible(h.Reason))
+	}
 	var here []*backends.Job
 	memory := int64(0)
 	used := map[string]int{}

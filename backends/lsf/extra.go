@@ -13,6 +13,15 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
+// whyClosed returns the comments of administrators who closed hosts.
+func (c *Client) whyClosed(ctx context.Context) (map[string]string, error) {
+	text, err := c.ask(ctx, "bhosts", "-l")
+	if err != nil {
+		return nil, err
+	}
+	return parseComments([]byte(text)), nil
+}
+
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
 	_, b := c.newBatch(ctx, ids, reconcile.InRun[*job](make([]backends.Act, len(ids))))

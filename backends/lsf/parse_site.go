@@ -195,3 +195,33 @@ func units(f flavour, unit string) (limit, usage int64, err error) {
 	}
 	return 1 << (10 * (i + 1)), 1 << (10 * (i + 1)), nil
 }
+
+// parseComments reads administrators' comments (badmin hclose -C) from `bhosts -l`, by host. LSF
+// 10.1 prints ` ADMIN ACTION COMMENT: "text"`, or several such lines, of which some name the user and
+// the time (ibm.com/docs/en/spectrum-lsf/10.1.0?topic=reference-bhosts). Lava prints none.
+func parseComments(out []byte) map[string]string {
+	const most = 1000 // bytes of a host
+	comments := map[string]string{}
+	host := ""
+	for line := range strings.Lines(string(out)) {
+		if name, ok := strings.CutPrefix(line, "HOST "); ok {
+			host = strings.TrimSpace(name)
+			continue
+		}
+		label, text, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok || host == "" || !strings.HasPrefix(label, "ADMIN ACTION COMMENT") {
+			continue
+		}
+		if before := comments[host]; before != "" {
+			text = before + "; " + strings.TrimSpace(text)
+		}
+		if text = strings.TrimSpace(text); len(text) > most {
+			text = strings.ToValidUTF8(text[:most], "") + "…"
+		}
+		if len(text) > 1 && strings.HasPrefix(text, `"`) && strings.HasSuffix(text, `"`) {
+			text = text[1 : len(text)-1]
+		}
+		comments[host] = text
+	}
+	return comments
+}

@@ -448,3 +448,27 @@ func TestLSF10PendState(t *testing.T) {
 		}
 	}
 }
+
+func TestCommentsOfClosedHosts(t *testing.T) {
+	got := parseComments([]byte(`HOST  hostA
+STATUS           CPUF  JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV DISPATCH_WINDOW
+closed_Adm      60.00     -      4      0      0      0      0      0      -
+
+ ADMIN ACTION COMMENT: "a fan: fails"
+
+HOST  hostB
+STATUS           CPUF  JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV DISPATCH_WINDOW
+ok              60.00     -      4      0      0      0      0      0      -
+
+HOST  hostC
+ ADMIN ACTION COMMENTS: by lsfadmin: one
+ ADMIN ACTION COMMENTS: by root: two
+`))
+	want := map[string]string{"hostA": "a fan: fails", "hostC": "by lsfadmin: one; by root: two"}
+	if !cmp.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if got := parseComments([]byte("ADMIN ACTION COMMENT: x\nHOST  h\n ADMIN ACTION COMMENT: " + strings.Repeat("é", 2000))); len(got) != 1 || len(got["h"]) > 1010 {
+		t.Errorf("%d hosts, %d bytes", len(got), len(got["h"]))
+	}
+}

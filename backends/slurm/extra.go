@@ -18,6 +18,16 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	return p.queues, err
 }
 
+// whyClosed returns why nodes take no jobs, by whom and since when.
+func (c *Client) whyClosed(ctx context.Context) (map[string]string, error) {
+	nonce := newNonce()
+	out, err := c.run(ctx, nil, "sinfo", "--noheader", "--all", "--Node", "-O", format(reasonFields, nonce))
+	if err != nil {
+		return nil, err
+	}
+	return parseReasons(out, nonce)
+}
+
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
 	_, b := c.newBatch(ctx, ids, func(it *item) error {

@@ -199,3 +199,41 @@ func clockAt(asked time.Time, took time.Duration, reported time.Time) time.Time 
 	}
 	return at
 }
+
+// reasonFields are those of sinfo for why nodes take no jobs.
+var reasonFields = []string{"NodeList", "StateCompact", "UserLong", "Timestamp", "Reason"}
+
+// parseReasons reads why nodes take no jobs. A node is listed once for each of its partitions.
+func parseReasons(out []byte, nonce string) (map[string]string, error) {
+	lines, err := rows(out, nonce, len(reasonFields))
+	if err != nil {
+		return nil, fmt.Errorf("sinfo: %w", err)
+	}
+	reasons := map[string]string{}
+	for _, f := range lines {
+		user, _, _ := strings.Cut(absent(f[2]), "(") // root(0)
+		reason := absent(f[4])
+		if reason == "none" || user == "Unknown" {
+			user = ""
+		}
+		if reason == "none" {
+			reason = ""
+		}
+		if reason == "" && user == "" {
+			continue
+		}
+		at, _ := parseTime(f[3]) // a time that is not understood is left out
+		text := strings.TrimRight(f[1], "*~#!%$@^-+")
+		if user != "" {
+			text += " by " + user
+		}
+		if !at.IsZero() {
+			text += " at " + at.UTC().Format("2006-01-02 15:04 UTC")
+		}
+		if reason != "" {
+			text += ": " + reason
+		}
+		reasons[f[0]] = text
+	}
+	return reasons, nil
+}

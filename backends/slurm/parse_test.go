@@ -157,6 +157,31 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// sinfo prints none and Unknown where no reason was given.
+func TestReasonsOfClosedNodes(t *testing.T) {
+	var out strings.Builder
+	for _, fields := range [][]string{
+		{"n1", "drain", "root(0)", "1795608600", "a fan | fails\x1b[31m"},
+		{"n1", "drain", "root(0)", "1795608600", "a fan | fails\x1b[31m"},
+		{"n2", "idle", "Unknown", "Unknown", "none"},
+		{"n3", "down*", "slurm(64030)", "1795608600", "Not responding"},
+		{"n4", "down*", "Unknown", "Unknown", "none"},
+	} {
+		out.WriteString(strings.Join(fields, nonce) + nonce + "\n")
+	}
+	got, err := parseReasons([]byte(out.String()), nonce)
+	want := map[string]string{
+		"n1": "drain by root at 2026-11-25 12:10 UTC: a fan | fails\x1b[31m",
+		"n3": "down by slurm at 2026-11-25 12:10 UTC: Not responding",
+	}
+	if err != nil || !cmp.Equal(got, want) {
+		t.Errorf("%v, %q", err, got)
+	}
+	if _, err := parseReasons([]byte("n1"+nonce+"drain"), nonce); err == nil {
+		t.Error("a line that is cut off was taken")
+	}
+}
+
 // sinfo lists partitions in any order: jobs of the engine's own go into one of the highest tier.
 func TestPartitionsOfAHostByTier(t *testing.T) {
 	line, _, _ := strings.Cut(string(captured(t, "sinfo.txt")), "\n")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -80,6 +81,9 @@ func runHosts(ctx context.Context, p process, o listOptions, out io.Writer) erro
 	if err != nil {
 		return err
 	}
+	if o.long || o.wide || o.json {
+		addReasons(ctx, p, queue, farm)
+	}
 	hosts, unknown := selectNamed(bsub.UseHosts(farm), o.names, func(h bsub.HostUse) string { return h.Name })
 	switch {
 	case o.json:
@@ -92,4 +96,22 @@ func runHosts(ctx context.Context, p process, o listOptions, out io.Writer) erro
 		fmt.Fprintln(p.stderr, "No host found: no node of the queue is up")
 	}
 	return cmp.Or(err, reportUnknown(p, "%s: Bad host name\n", unknown))
+}
+
+// addReasons adds why hosts are closed, where the queue has to be asked for that.
+func addReasons(ctx context.Context, p process, queue backends.Backend, farm *backends.Snapshot) {
+	ask := queue.Abilities().WhyClosed
+	isClosed := func(h backends.Host) bool { return h.State != backends.HostUp && h.Reason == "" }
+	if ask == nil || !slices.ContainsFunc(farm.Hosts, isClosed) {
+		return
+	}
+	reasons, err := ask(ctx)
+	if err != nil {
+		fmt.Fprintf(p.stderr, "ahosts: why hosts are closed can't be read: %s\n", shell.OneLine(err.Error()))
+	}
+	for i := range farm.Hosts {
+		if h := &farm.Hosts[i]; isClosed(*h) {
+			h.Reason = reasons[h.Name]
+		}
+	}
 }

@@ -439,6 +439,10 @@ func (o *wrapperSite) lists() {
 	if d := o.run(&o.alice, dir, "ahosts", "-w", "node3"); !regexp.MustCompile(`(?m)^node3 +closed_Adm`).MatchString(d.out) || strings.Contains(d.out, "\x1b") {
 		o.Errorf("a drained host: %+v", d)
 	}
+	d = o.run(&o.alice, dir, "ahosts", "-l", "node3")
+	if want := `(?m)^ WHY CLOSED: drain\S* by root at 20\d\d-\d\d-\d\d \d\d:\d\d UTC: a\\x1b\[31m test$`; d.code != 0 || !regexp.MustCompile(want).MatchString(d.out) {
+		o.Errorf("ahosts -l: no %q in %+v", want, d)
+	}
 	o.slurm("scontrol", "update", "NodeName=node3", "State=RESUME")
 	d = o.run(&o.alice, dir, "aqueues", "--json")
 	if d.code != 0 || !regexp.MustCompile(`"name": "main",\s+"default": true`).MatchString(d.out) || !strings.Contains(d.out, `"name": "low"`) {
