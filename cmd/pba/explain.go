@@ -20,7 +20,7 @@ func explainCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
 		Description: "JOB is a job's ID, 12 or 12[3], or its name: your own job of that name, or another user's if you have none.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)
 			if err != nil {
