@@ -135,7 +135,7 @@ type ForWrappers struct {
 	// CloseHosts has hosts take no new jobs, or take them again, as an administrator's command;
 	// what runs there goes on. nil: the queue's own commands do that.
 	CloseHosts func(ctx context.Context, hosts []string, open bool, reason string) Errors
-	// WhyClosed returns why hosts take no jobs, by whom and since when, for people, by host, as far
+	// WhyClosed returns why hosts take no jobs, which user closed them and when, for people, by host, as far
 	// as that is known. nil: Host.Reason has it.
 	WhyClosed func(ctx context.Context) (map[string]string, error)
 	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.

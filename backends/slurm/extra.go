@@ -18,7 +18,7 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	return p.queues, err
 }
 
-// whyClosed returns why nodes take no jobs, by whom and since when.
+// whyClosed returns why nodes take no jobs, which user closed them and when.
 func (c *Client) whyClosed(ctx context.Context) (map[string]string, error) {
 	nonce := newNonce()
 	out, err := c.run(ctx, nil, "sinfo", "--noheader", "--all", "--Node", "-O", format(reasonFields, nonce))
