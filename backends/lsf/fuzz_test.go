@@ -230,7 +230,13 @@ func FuzzTables(f *testing.F) {
 	f.Add(captured(f, "lsf10/bhosts.txt"))
 	f.Add(captured(f, "lsf10/lshosts.txt"))
 	f.Add([]byte("LSF_UNIT_FOR_LIMITS=MB\n"))
+	f.Add([]byte("HOST  h1\n ADMIN ACTION COMMENT: \"a fan\"\n"))
 	f.Fuzz(func(t *testing.T, out []byte) {
+		for host, comment := range parseComments(out) {
+			if host == "" || len(comment) > 1010 {
+				t.Errorf("%q: %d bytes", host, len(comment))
+			}
+		}
 		for _, memory := range [][]byte{out, []byte(answered(t, "hosts.txt", "lshosts -w").stdout)} {
 			hosts, err := bothHosts(out, memory)
 			if err == nil && slices.ContainsFunc(hosts, func(h listedHost) bool { return h.Slots < 0 || h.Memory < 0 || h.running < 0 || h.Name == "" }) {

@@ -34,7 +34,11 @@ func FuzzJobs(f *testing.F) {
 
 func FuzzNodes(f *testing.F) {
 	f.Add(captured(f, "sinfo.txt"))
+	f.Add([]byte(strings.Join([]string{"n1", "drain", "root(0)", "1795608600", "a fan"}, nonce) + nonce + "\n"))
 	f.Fuzz(func(t *testing.T, out []byte) {
+		if reasons, err := parseReasons(out, nonce); err != nil && len(reasons) > 0 {
+			t.Errorf("%q, %v", reasons, err)
+		}
 		l, err := parseNodes(out, nonce)
 		if err == nil && slices.ContainsFunc(l.hosts, func(h backends.Host) bool { return h.Slots < 0 || h.Memory < 0 }) {
 			t.Errorf("%+v", l.hosts)
