@@ -25,6 +25,9 @@ func (b *Balance) Next(waiting int, more bool) []Task {
 	sizes := Sizes(weights, items)
 	if b.options.Rule == Rate {
 		revisitIdle(hosts, sizes)
+		if b.options.RoundItems == 0 {
+			fillSlots(hosts, sizes, waiting-items)
+		}
 	}
 	var tasks []Task
 	for n, items := range sizes {
@@ -46,6 +49,7 @@ func (b *Balance) probes(hosts []*host) bool {
 // until a host has worked for a fair part of it, rounds grow tenfold, from a hundredth of
 // it on, since an item may take ten times as long as expected. Items that take long make
 // rounds long: the host with the smallest share gets one for each slot, up to a bound.
+// A host that is alone waits for no other: its last two rounds are one.
 func (b *Balance) roundSize(hosts []*host, weights []float64) (items, few float64) {
 	slots := float64(allSlots(hosts))
 	switch {
@@ -73,7 +77,11 @@ func (b *Balance) roundSize(hosts []*host, weights []float64) (items, few float6
 	if busiest < b.fairSample() {
 		items *= max(0.01, min(0.1, 10*busiest/b.options.RoundTime.Seconds()))
 	}
-	return max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
+	items, few = max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
+	if len(hosts) == 1 {
+		few = max(few, 2*items)
+	}
+	return items, few
 }
 
 // nextSize returns the number of items of the next round. At the end rounds shrink, so that shorter
@@ -101,6 +109,19 @@ func revisitIdle(hosts []*host, sizes []int) {
 		if most := slices.Max(sizes); most > 1 {
 			sizes[slices.Index(sizes, most)]--
 			sizes[n]++
+		}
+	}
+}
+
+// fillSlots adds up to so many items to tasks whose last items would leave slots of their
+// hosts idle: the round takes no longer with them, and of items that take long each
+// partly filled pass over the slots would cost a whole one.
+func fillSlots(hosts []*host, sizes []int, more int) {
+	for n, h := range hosts {
+		if over := sizes[n] % h.Slots; over > 0 {
+			add := min(h.Slots-over, more)
+			sizes[n] += add
+			more -= add
 		}
 	}
 }

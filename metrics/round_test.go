@@ -103,6 +103,60 @@ func TestNoStepAfterProbe(t *testing.T) {
 	}
 }
 
+// Items that take long are done in as few passes over the slots as they can be.
+func TestRoundsFillSlots(t *testing.T) {
+	for name, c := range map[string]struct {
+		slots []int
+		items int
+		want  int // passes
+	}{
+		"one host":                 {[]int{6}, 60, 10},
+		"one host, a part of them": {[]int{10}, 64, 7},
+		"two hosts":                {[]int{6, 6}, 70, 6},
+		"of different sizes":       {[]int{2, 8}, 87, 9},
+	} {
+		b := metrics.New(metrics.Options{})
+		for n, slots := range c.slots {
+			b.Join(string(rune('a'+n)), metrics.Measures{1, 1, 1, 1, 1, 1}, slots)
+		}
+		passes := 0
+		for left := c.items; left > 0; {
+			var back []metrics.Response
+			most := 0
+			for _, task := range b.Next(left, false) {
+				slots := c.slots[task.Host[0]-'a']
+				mine := (task.Items + slots - 1) / slots
+				most = max(most, mine)
+				back = append(back, metrics.Response{Host: task.Host, Items: task.Items, Took: time.Duration(mine) * time.Second / 2})
+				left -= task.Items
+			}
+			b.Done(back)
+			passes += most
+		}
+		if passes != c.want {
+			t.Errorf("%s: %d passes, want %d", name, passes, c.want)
+		}
+	}
+	b := metrics.New(metrics.Options{RoundItems: 27})
+	b.Join("a", metrics.Measures{1}, 6)
+	if got := sizes(b, 100, false); !slices.Equal(got, []int{27}) {
+		t.Errorf("a round of the size that the user chose has %v", got)
+	}
+}
+
+// A host that is alone makes up for no other's errors at the end.
+func TestLastRoundsOfOneHost(t *testing.T) {
+	b := metrics.New(metrics.Options{})
+	b.Join("a", metrics.Measures{1}, 6)
+	b.Done([]metrics.Response{{Host: "a", Items: 6, Took: time.Second / 2}})
+	if got := sizes(b, 54, false); !slices.Equal(got, []int{54}) {
+		t.Error(got)
+	}
+	if got := sizes(b, 1e6, false); got[0] > 100 {
+		t.Error("long before the end:", got)
+	}
+}
+
 func TestSlots(t *testing.T) {
 	b := metrics.New(metrics.Options{})
 	b.Join("a", metrics.Measures{metrics.CPU: 1}, 4)
