@@ -117,6 +117,9 @@ type ForWrappers struct {
 	Modify func(ctx context.Context, ids []ID, change Change) Errors
 	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
 	Record func(ctx context.Context, id ID) (*Record, error)
+	// History returns jobs that have ended or were requeued, with their runs, from what the queue
+	// keeps of them; LSF and Slurm do so in their accounting. nil: ahist can't.
+	History func(ctx context.Context, q PastQuery) (PastJobs, error)
 	// Output returns the path of the file that a job's standard output goes to, on the hosts where
 	// it runs; "": it goes to none. nil: apeek can't.
 	Output func(ctx context.Context, id ID) (path string, err error)

@@ -94,7 +94,7 @@ const (
 
 // Run runs every case on a queue of its own.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, group := range [][]testCase{lifeCases, stateCases, hostCases, actCases, saveCases, dummyCases, faultCases} {
+	for _, group := range [][]testCase{lifeCases, stateCases, hostCases, actCases, saveCases, dummyCases, historyCases, faultCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				c.run(newSuite(t, open(t)))

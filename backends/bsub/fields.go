@@ -191,7 +191,7 @@ func ofMemory(name string) field {
 // fields are the columns that there are, in LSF's order of them as far as it has one.
 func fields() []field {
 	ended := func(r *Row) bool { return r.Job.State.Ended() }
-	return []field{
+	all := []field{
 		{
 			name: "jobid", alias: "id", width: 7,
 			text:   func(_ *columns, r *Row) string { return strconv.FormatInt(r.Job.ID.Job, 10) },
@@ -342,6 +342,7 @@ func fields() []field {
 		ofSpec("exec_cwd", "", 10, func(s *backends.Spec) string { return s.Dir }),
 		ofNumber("requeues", "", 8, true, func(j *backends.Job) int { return j.Requeues }),
 	}
+	return append(all, pastFields()...)
 }
 
 func nothing(*backends.Job) string { return "" }

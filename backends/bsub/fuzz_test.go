@@ -172,6 +172,7 @@ func FuzzIndices(f *testing.F) {
 func FuzzFormat(f *testing.F) {
 	for _, text := range []string{
 		"jobid stat:-5 job_name:20 pend_reason delimiter='^'", "id:", "jobid:-", "name:1 cmd:2", "run_time,-user", "-cpu_used", "delimiter=^ jobid", "jobid:99999999999\xff\x1b",
+		"job wait run lost cpu maxmem hosts ended reason",
 	} {
 		f.Add(text, "name\x1b\n^")
 	}
@@ -202,6 +203,13 @@ func FuzzFormat(f *testing.F) {
 			for _, line := range lines {
 				safe(t, line)
 			}
+		}
+		var b strings.Builder
+		if err := (bsub.Detail{}).WritePast(&b, &backends.Past{Job: j, Record: &record}, submitted); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			safe(t, strings.TrimSuffix(line, "\n"))
 		}
 	})
 }

@@ -163,7 +163,7 @@ func TestListLayouts(t *testing.T) {
 		{[]string{"-o", "jobid:x"}, answer{2, "", "ajobs: option -o: field jobid: width \"x\": want a number from 1 to 4096, or - before it to align to the right\n"}},
 		{[]string{"-o", "jobid delimiter=ab"}, answer{2, "", "ajobs: option -o: delimiter=ab: want one printable character, such as delimiter='^'\n"}},
 		{[]string{"-o", "jobid", "-l"}, answer{2, "", "ajobs: -l and -o exclude each other\n"}},
-		{[]string{"--sort", "job"}, answer{2, "", "ajobs: option --sort: unknown field \"job\" (did you mean jobid?)\n"}},
+		{[]string{"--sort", "jobdi"}, answer{2, "", "ajobs: option --sort: unknown field \"jobdi\" (did you mean jobid?)\n"}},
 		{[]string{"--since", "soon"}, answer{2, "", "ajobs: option --since: \"soon\" is not a duration; write it like 12h, 2d or 1w\n"}},
 		{[]string{"-r", "--since", "2d"}, answer{2, "", "ajobs: --since says how long ended jobs are listed: add -a or -d\n"}},
 		{[]string{"-G", "chipB"}, answer{1, "", "ajobs: no project or group \"chipB\"\n"}},
@@ -553,7 +553,7 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	for _, app := range apps(process{}) {
 		names = append(names, app.Name)
 	}
-	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek", "aswitch"}; !slices.Equal(names, want) {
+	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek", "aswitch", "ahist"}; !slices.Equal(names, want) {
 		t.Errorf("commands %v, want %v", names, want)
 	}
 	for _, name := range append(names, "amod") {

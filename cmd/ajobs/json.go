@@ -112,24 +112,59 @@ func detailsJSON(jobs []backends.Job, records []*backends.Record) []detailJSON {
 			jobJSON: newJobJSON(j), Command: r.Spec.Command, Script: string(r.Spec.Script), Description: r.Spec.Description,
 			Dir: r.Spec.Dir, Stdin: r.Spec.Stdin, Stdout: r.Spec.Stdout, Stderr: r.Spec.Stderr, After: r.Spec.After,
 			Asked: j.Asked, Pinned: j.Pinned, Begin: timeOrNil(j.BeginTime), HeldUntil: timeOrNil(j.HeldUntil),
-			RunLimit: j.RunLimit.Seconds(), Runs: []runJSON{}, History: r.History,
+			RunLimit: j.RunLimit.Seconds(), History: r.History,
 		}
-		for _, run := range r.Runs {
-			one := runJSON{
-				Run: run.Run, Host: run.Host, Started: run.Started.UTC(), Finished: timeOrNil(run.Ended),
-				CPU: (run.User + run.System).Seconds(), Memory: run.MaxRSS, Why: run.Why,
-			}
-			if !run.Ended.IsZero() {
-				one.ExitCode = &run.ExitCode
-			}
-			d.Runs = append(d.Runs, one)
-		}
+		d.Runs = runsJSON(r.Runs)
 		if d.History == nil {
 			d.History = []backends.HistoryLine{}
 		}
 		all[i] = d
 	}
 	return all
+}
+
+func runsJSON(runs []backends.RunRecord) []runJSON {
+	all := []runJSON{} // as JSON: []
+	for i := range runs {
+		run := &runs[i]
+		one := runJSON{
+			Run: run.Run, Host: run.Host, Started: run.Started.UTC(), Finished: timeOrNil(run.Ended),
+			CPU: (run.User + run.System).Seconds(), Memory: run.MaxRSS, Why: run.Why,
+		}
+		if !run.Ended.IsZero() {
+			one.ExitCode = &run.ExitCode
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// pastJSON is the answer of ahist --json.
+type pastJSON struct {
+	Jobs   []pastJobJSON   `json:"jobs"`
+	Totals bsub.PastTotals `json:"totals"`
+}
+
+// pastJobJSON is a job as ahist --json prints it.
+type pastJobJSON struct {
+	jobJSON
+	Ending string    `json:"ending,omitempty"` // why it failed, or was requeued last
+	Wait   float64   `json:"wait_seconds"`
+	Lost   float64   `json:"lost_seconds"` // of requeued runs without a checkpoint
+	Runs   []runJSON `json:"runs"`
+}
+
+func newPastJSON(all []backends.Past, now time.Time) pastJSON {
+	out := pastJSON{Jobs: []pastJobJSON{}, Totals: bsub.TotalPast(all, now)}
+	for i := range all {
+		p := &all[i]
+		one := pastJobJSON{jobJSON: newJobJSON(&p.Job), Ending: bsub.Ending(p), Wait: p.Waited(now).Seconds(), Lost: p.Lost().Seconds(), Runs: []runJSON{}}
+		if p.Record != nil {
+			one.Runs = runsJSON(p.Record.Runs)
+		}
+		out.Jobs = append(out.Jobs, one)
+	}
+	return out
 }
 
 func timeOrNil(t time.Time) *time.Time {

@@ -48,10 +48,10 @@ func (m *Manager) judgeSave(j *job, saved bool, how string) {
 	case !j.save.OnDemand():
 	case saved:
 		j.failedSaves = 0
-		m.emit(Notice{j.id, 0, "its checkpoint was made: the next run can go on from there"})
+		m.emit(Notice{j.id, 0, backends.CheckpointMade + ": the next run can go on from there"})
 	default:
 		j.failedSaves++
-		m.emit(Notice{j.id, 0, fmt.Sprintf("its checkpoint failed, %d in a row: %s", j.failedSaves, how)})
+		m.emit(Notice{j.id, 0, fmt.Sprintf("%s, %d in a row: %s", backends.CheckpointFailed, j.failedSaves, how)})
 	}
 }
 
