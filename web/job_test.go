@@ -36,7 +36,8 @@ func TestJobPage(t *testing.T) {
 	}
 	s.want(s.get(carl, "/jobs/3"), http.StatusOK, "<code>apeek -f 3</code>, which goes on until the job ends")
 	s.want(s.get(carl, "/jobs/82+1"), http.StatusNotFound, "pba explain 82&#43;1")
-	s.want(s.get(carl, "/jobs/x"), http.StatusNotFound, "want a number")
+	s.want(s.get(carl, "/jobs/x"), http.StatusNotFound, "job x: no job has this name")
+	s.want(s.get(carl, "/jobs/1/x"), http.StatusNotFound)
 }
 
 // An array's number leads to its elements, which 82_3 and 82[3] name. Lists have pages.

@@ -14,7 +14,8 @@ import (
 type Detail struct {
 	FromHost string
 	Zone     *time.Location
-	Width    int // of a line, which goes on in the next one; 0: lines are not broken
+	Width    int                    // of a line, which goes on in the next one; 0: lines are not broken
+	Outlook  map[backends.ID]string // of jobs that wait: their place in the queue and when they may start, in words
 }
 
 // detailIndent is where bjobs -l goes on in the next line.
@@ -35,7 +36,11 @@ func (d Detail) Write(w io.Writer, j *backends.Job, record *backends.Record) err
 		b.WriteString(d.folded("  "+text) + "\n")
 	}
 	if j.State == backends.Pending && !j.IsDummy() {
-		b.WriteString("  Its place in the queue, and when it may start: pba explain " + shellName(j.ID) + "\n")
+		outlook := d.Outlook[j.ID]
+		if outlook == "" {
+			outlook = "Its place in the queue, and when it may start: pba explain " + shellName(j.ID)
+		}
+		b.WriteString(d.folded("  "+Visible(outlook)) + "\n")
 	}
 	d.runs(&b, record.Runs)
 	d.history(&b, record.History)

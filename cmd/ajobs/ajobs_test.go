@@ -47,6 +47,9 @@ func bobAt(t *testing.T, q *fake.Queue, stdout io.Writer, words ...string) (code
 		filter: func(_ context.Context, _ submit.Pending, c backends.Change, _ io.Writer) (backends.Change, error) {
 			return c, nil
 		},
+		outlook: func(_ context.Context, jobs []backends.Job) map[backends.ID]string {
+			return map[backends.ID]string{{Job: 7}: "3 jobs before it in the queue, \x1b[31m9 in all."}
+		},
 		group: func(name string) (func(string) bool, error) {
 			if name != "chipA" {
 				return nil, fmt.Errorf("no project or group %q", name)
@@ -137,6 +140,9 @@ func TestDummyJobsAreLeftOutByDefault(t *testing.T) {
 		t.Errorf("%v", jobs)
 	}
 	if got := bob(t, withDummies(), "ajobs", "-l", "20"); !strings.Contains(got.stdout, "Dummy Job For <5[1") {
+		t.Errorf("ajobs -l: %s", got.stdout)
+	}
+	if got := bob(t, withDummies(), "ajobs", "-l", "7", "2"); !strings.Contains(got.stdout, "\n  3 jobs before it in the queue, \\x1b[31m9 in all.\n") || !strings.Contains(got.stdout, ": pba explain 2\n") {
 		t.Errorf("ajobs -l: %s", got.stdout)
 	}
 	q := withDummies()

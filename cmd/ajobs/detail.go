@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // printDetails prints all that is known of each job: ajobs -l.
@@ -21,6 +25,7 @@ func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.
 	if o.unfolded {
 		detail.Width = 0
 	}
+	detail.Outlook = p.outlook(ctx, jobs)
 	for i := range jobs {
 		if i > 0 {
 			if _, err := io.WriteString(out, bsub.Separator); err != nil {
@@ -32,6 +37,38 @@ func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.
 		}
 	}
 	return nil
+}
+
+// mostForeseen bounds the jobs of one list whose start is foreseen: each takes a decision of the engine.
+const mostForeseen = 10
+
+// outlook asks pba for the place in the queue of the first jobs that wait. What it does not
+// answer is left out: the list then names the command.
+func outlook(ctx context.Context, jobs []backends.Job) map[backends.ID]string {
+	program, err := miniq.Sibling("pba")
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	known := map[backends.ID]string{}
+	for i := range jobs {
+		if jobs[i].State != backends.Pending || jobs[i].IsDummy() {
+			continue
+		}
+		if len(known) == mostForeseen {
+			break
+		}
+		known[jobs[i].ID] = ""
+		data, err := command.Run(ctx, command.Command{Argv: []string{program, "explain", "--json", jobs[i].ID.String()}})
+		var story struct {
+			Outlook struct{ Text string }
+		}
+		if err == nil && json.Unmarshal(data, &story) == nil {
+			known[jobs[i].ID] = story.Outlook.Text
+		}
+	}
+	return known
 }
 
 // readRecords reads what the queue has kept of each job; nil where there is nothing. Records

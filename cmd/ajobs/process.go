@@ -32,16 +32,18 @@ type process struct {
 	now           func() time.Time
 	submitContext func() (bsub.Context, error)
 	// group returns what tells the users of a project's group, or of a group of the system.
-	group  func(name string) (func(user string) bool, error)
-	open   func(ctx context.Context, toSubmit bool) (backends.Backend, error)
-	filter func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
+	group func(name string) (func(user string) bool, error)
+	open  func(ctx context.Context, toSubmit bool) (backends.Backend, error)
+	// outlook returns what pba foresees of the first jobs that wait.
+	outlook func(ctx context.Context, jobs []backends.Job) map[backends.ID]string
+	filter  func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
-		group: groupOf, open: openConfigured, filter: changeThroughFilter,
+		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook,
 	}
 }
 

@@ -17,6 +17,7 @@ type Outlook struct {
 	Soonest float64  `json:"soonest_seconds"`          // if other jobs are as short as they usually are
 	Latest  *float64 `json:"latest_seconds,omitempty"` // if they run as long as they may; nil: not known
 	Open    int      `json:"open"`                     // jobs before it, running ones too, of which no longest run is known
+	Text    string   `json:"text"`                     // the same in words
 }
 
 // Bounds of what is read of past runs.
@@ -56,6 +57,7 @@ func newOutlook(x plan.Outlook) *Outlook {
 		latest := x.Latest.Seconds()
 		o.Latest = &latest
 	}
+	o.Text = o.String()
 	return o
 }
 
