@@ -69,7 +69,7 @@ func TestHistoryErrors(t *testing.T) {
 		"ahist --json -o job": {2, "", "ahist: --json has all fields: it can't be combined with -o\n"},
 		"ahist -l --json":     {2, "", "ahist: -l prints all of each job: it can't be combined with -o, -w, -noheader or --json\n"},
 		"ahist --limit 0":     {2, "", "ahist: option --limit: 0: want a number from 1 to 100000\n"},
-		"ahist --sort nam":   {2, "", "ahist: option --sort: unknown field \"nam\" (did you mean name?)\n"},
+		"ahist --sort nam":    {2, "", "ahist: option --sort: unknown field \"nam\" (did you mean name?)\n"},
 		"ahist --since 0h":    {2, "", "ahist: option --since: \"0h\" is not a duration; write it like 12h, 2d or 1w\n"},
 		"ahist -u ":           {2, "", "ahist: option -u: empty name\n"},
 		"ahist -o":            {2, "", "ahist: option -o needs a value\n"},
