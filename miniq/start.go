@@ -3,7 +3,6 @@ package miniq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
 
@@ -26,25 +26,10 @@ const (
 	RunningLine   = "running already"
 )
 
-// Sibling finds a program beside this one, else in PATH.
-func Sibling(name string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		path := filepath.Join(filepath.Dir(self), name)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("find %s beside this program or in PATH: %w", name, err)
-	}
-	return path, nil
-}
-
 // Start starts miniqd, unless it was stopped on purpose, and returns when it serves, or another
 // one does.
 func Start(ctx context.Context, paths home.Paths) error {
-	program, err := Sibling("miniqd")
+	program, err := command.Sibling("miniqd")
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/command"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // printDetails prints all that is known of each job: ajobs -l.
@@ -45,7 +44,7 @@ const mostForeseen = 10
 // outlook asks pba for the place in the queue of the first jobs that wait. What it does not
 // answer is left out: the list then names the command.
 func outlook(ctx context.Context, jobs []backends.Job) map[backends.ID]string {
-	program, err := miniq.Sibling("pba")
+	program, err := command.Sibling("pba")
 	if err != nil {
 		return nil
 	}

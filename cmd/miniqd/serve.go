@@ -17,6 +17,7 @@ import (
 	client "github.com/allotment-hpc/allotment/backends/miniq"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/miniq"
@@ -150,11 +151,11 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	if err != nil {
 		return err
 	}
-	keeper, err := miniq.Sibling("miniq-keeper")
+	keeper, err := command.Sibling("miniq-keeper")
 	if err != nil {
 		return err
 	}
-	dummy, err := miniq.Sibling("adummy")
+	dummy, err := command.Sibling("adummy")
 	if err != nil { // jobs run without it; placing a dummy job fails, with the reason
 		dummy = ""
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // The program that writes YAML as plain YAML for asub, which links no YAML library, and the
@@ -22,7 +21,7 @@ const converterTime = 10 * time.Second
 
 // ConvertByProgram is a config.Converter: it has another program of ours do it.
 func ConvertByProgram(text []byte) ([]byte, error) {
-	program, err := miniq.Sibling(Converter)
+	program, err := command.Sibling(Converter)
 	if err != nil {
 		return nil, err
 	}
