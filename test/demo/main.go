@@ -33,7 +33,12 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := demo(farm.WithParent(ctx), os.Stdout, platform, broken == ""); err != nil {
+	out := newRecorder(os.Stdout)
+	err := demo(farm.WithParent(ctx), out, platform, broken == "")
+	if err == nil {
+		err = finishRecording(out.frames, os.Getenv("RECORD"), os.Getenv("RECORDING"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)
