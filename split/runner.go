@@ -371,7 +371,7 @@ func (r *runner) ignoreUnreachable(err error) error {
 		return err
 	case r.lostSince.IsZero():
 		r.lostSince = time.Now()
-		r.log("the queue can't be reached; still trying")
+		r.log("the queue can't be reached; still trying: " + oneLine(err.Error()))
 	case time.Since(r.lostSince) > maxUnreachable:
 		return err
 	}
