@@ -79,35 +79,39 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: unfinished (%v)", file, err)
 		}
 	}
-	pictures(t, stage+"/opt/allotment/share/doc/allotment")
+	links(t, stage+"/opt/allotment/share/doc/allotment")
 	makeTarget(t, "uninstall", where...)
 	if left := filesIn(t, stage); len(left) > 0 {
 		t.Errorf("uninstall leaves %v", left)
 	}
 }
 
-// pictures checks that all that the installed pages show is beside them.
-func pictures(t *testing.T, dir string) {
+// links checks that all that the installed pages show or link to is installed with them.
+func links(t *testing.T, dir string) {
 	t.Helper()
 	pages, err := filepath.Glob(dir + "/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := 0
+	shown, linked := 0, 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`!\[[^]]*\]\(([^):]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			shown++
-			if _, err := os.Stat(filepath.Join(dir, m[1])); err != nil {
-				t.Errorf("%s shows a picture that is not installed: %v", filepath.Base(page), err)
+		for _, m := range regexp.MustCompile(`(!?)\[[^]]*\]\(([^):#]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] == "!" {
+				shown++
+			} else {
+				linked++
+			}
+			if _, err := os.Stat(filepath.Join(dir, m[2])); err != nil {
+				t.Errorf("%s shows or links to what is not installed: %v", filepath.Base(page), err)
 			}
 		}
 	}
-	if shown < 5 {
-		t.Errorf("the pages show %d pictures: is this test empty?", shown)
+	if shown < 5 || linked < 20 {
+		t.Errorf("the pages show %d pictures and have %d links: is this test empty?", shown, linked)
 	}
 }
 
