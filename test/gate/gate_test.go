@@ -45,6 +45,7 @@ func TestGate(t *testing.T) {
 		"a step fails":         {"step a unstable f", false, []string{"=== a FAILED", "--- FAIL: TestSlow", "a                FAILED"}, 1},
 		"a real step is flaky": {"real a unstable f\nstep b true", true, []string{"=== once more, alone:", "=== a is FLAKY", "--- FAIL: TestSlow", "b                ok", "a                FLAKY"}, 2},
 		"a real step fails":    {"real a false", false, []string{"=== once more, alone:", "=== a FAILED", "a                FAILED"}, 0},
+		"it can't run here":    {"real a sh -c 'echo skip: no qemu; exit 77'\nstep b true", true, []string{"=== summary", "a                SKIP", "  skip: no qemu", "b                ok"}, 0},
 		"words are kept":       {"real a unstable 'it is; $HOME'", true, []string{"called it is; $HOME", "=== once more", "called it is; $HOME", "a                FLAKY"}, 2},
 		"beside, flaky":        {"one() { real a unstable f; }\nbeside one\nreal b true\njoin", true, []string{"b                ok", "a                FLAKY"}, 2},
 		"beside, failed":       {"one() { step a false; }\nbeside one\nreal b true\njoin", false, []string{"=== a FAILED", "a                FAILED"}, 0},
