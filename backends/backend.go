@@ -89,6 +89,8 @@ type Spec struct {
 	Terminal    string        `json:",omitzero"` // of an interactive job: the socket at which it is given its standard files (see Abilities.Terminals)
 	Exclusive   bool          `json:",omitzero"`
 	After       string        `json:",omitzero"` // a dependency in LSF's grammar
+	PreExec     string        `json:",omitzero"` // a line of its owner's, for /bin/sh, that is run before the job; unless it ends with 0 the job does not begin
+	PostExec    string        `json:",omitzero"` // another one, run after each of its runs
 	Array       *Array        `json:",omitzero"`
 }
 
@@ -102,7 +104,7 @@ func (s *Spec) Equal(o *Spec) bool {
 		s.Stdin == o.Stdin && s.Stdout == o.Stdout && s.Stderr == o.Stderr && s.Truncate == o.Truncate &&
 		s.RunLimit == o.RunLimit && s.BeginTime == o.BeginTime && s.HeldUntil == o.HeldUntil && s.Hold == o.Hold &&
 		s.NoRequeue == o.NoRequeue && s.Rerunnable == o.Rerunnable && s.Interactive == o.Interactive && s.Terminal == o.Terminal &&
-		s.Exclusive == o.Exclusive && s.After == o.After && s.Array.equal(o.Array)
+		s.Exclusive == o.Exclusive && s.After == o.After && s.PreExec == o.PreExec && s.PostExec == o.PostExec && s.Array.equal(o.Array)
 }
 
 func (a *Array) equal(o *Array) bool {

@@ -174,7 +174,7 @@ func TestBadOptionsAreClearErrors(t *testing.T) {
 		"-m h1,h2":                "host names with blanks",
 		"-q  ":                    "",
 		"-P :step":                "empty project",
-		"-E true":                 "not possible on this queue: make it the first line",
+		"-E true -Is":             "leave -E and -Ep out",
 		"-IS":                     "not possible on this queue",
 		"-I -K":                   "leave -K out",
 		"-Is -J a[1-2]":           "can't share a terminal",

@@ -112,6 +112,8 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	field("Specified Hosts", strings.Join(j.Asked, " "))
 	field("Pinned Hosts", strings.Join(j.Pinned, " "))
 	field("Dependency Condition", s.After)
+	field("Pre-execute Command", s.PreExec)
+	field("Post-execute Command", s.PostExec)
 	if j.Memory > 0 {
 		field("Memory", size(j.Memory))
 	}

@@ -181,6 +181,8 @@ func (b *builder) finishScreen() error {
 		return errors.New("option -I: the elements of an array can't share a terminal")
 	case b.wait:
 		return errors.New("option -I: it waits for the job anyway; leave -K out")
+	case b.spec.PreExec != "" || b.spec.PostExec != "":
+		return errors.New("option -I: an interactive job has no commands before and after it; leave -E and -Ep out")
 	}
 	if b.spec.Rerunnable {
 		b.warn("option -r is ignored: an interactive job is never run again")
@@ -304,6 +306,22 @@ func setFile(of func(*builder) file, truncate bool) func(*builder, string) error
 			return fmt.Errorf("%q is a directory", v)
 		}
 		*f.path, *f.truncate = v, truncate
+		return nil
+	}
+}
+
+func (b *builder) preExec() *string  { return &b.spec.PreExec }
+func (b *builder) postExec() *string { return &b.spec.PostExec }
+
+func setExec(of func(*builder) *string) setter {
+	return func(b *builder, v string) error {
+		switch {
+		case strings.TrimSpace(v) == "":
+			return errors.New("empty command")
+		case len(v) > maxName:
+			return fmt.Errorf("longer than %d characters: put it into a script", maxName)
+		}
+		*of(b) = v
 		return nil
 	}
 }

@@ -19,6 +19,8 @@ func options() map[string]backends.OptionMeaning {
 	)
 	return map[string]backends.OptionMeaning{
 		"-B":   ignored(mail),
+		"-E":   refused("Slurm runs no command of a user's before a job: make it the first line of the job's script"),
+		"-Ep":  refused("Slurm runs no command of a user's after a job: make it the last line of the job's script"),
 		"-eo":  honoured("errors go there, overwritten; " + both),
 		"-gpu": refused("GPUs are not asked for: use sbatch --gres"),
 		"-I":   refused(terminal),

@@ -26,6 +26,8 @@ func trials() map[string]trial {
 	return map[string]trial{
 		"-b":    {want: `Specified Start Time <\w+ \w+ +\d+ 23:30:00>`},
 		"-cwd":  {want: `CWD <[^>]*/sub>`},
+		"-E":    {argument: "echo before", want: `: before\nout\n`},
+		"-Ep":   {argument: "echo after $LSB_JOBEXIT_STAT", want: `err\nafter 0\n`},
 		"-e":    {beside: []string{"-o", "other.%J"}, want: `err\.\d+: err\n`},
 		"-env":  {want: `: (?:.*\n)*A=1\n`},
 		"-eo":   {want: `Error File \(overwrite\) <err>(?:.*\n)*err: err\n`},

@@ -257,7 +257,7 @@ func checkSpec(s *backends.Spec, b *body) error {
 	case b.Umask > 0o777:
 		return fmt.Errorf("umask %#o: want 0 to 0777", b.Umask)
 	}
-	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr}} {
+	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr, b.PreExec, b.PostExec}} {
 		for _, text := range list {
 			if strings.ContainsRune(text, 0) {
 				return errors.New("a job's command, environment or paths hold a NUL byte")

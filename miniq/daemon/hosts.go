@@ -289,6 +289,9 @@ func (d *daemon) inputOf(h *host, l *link, r node.Report) input {
 	case node.Failed:
 		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text, Again: r.Again}, after: forget}
 	case node.Ended:
+		if r.End.Unbegun {
+			return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.End.Text, PreExec: r.End.Code}, after: forget}
+		}
 		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text, Self: r.End.Self, Asked: r.End.Asked, Saved: r.End.Saved}, end: r.End, after: forget}
 	case node.Lost:
 		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
@@ -450,9 +453,9 @@ func (d *daemon) sendWant(id backends.ID, run int, w keeper.Want) {
 }
 
 // killWant is what is wanted of a keeper that is to end a run, which is asked before to save
-// its work, if that is wanted.
-func killWant(grace time.Duration, save backends.Checkpoint) keeper.Want {
-	w := keeper.Want{Verb: keeper.Kill, Grace: grace, Text: save.Command}
+// its work, if that is wanted; requeue says that the job goes back into the queue then.
+func killWant(grace time.Duration, save backends.Checkpoint, requeue bool) keeper.Want {
+	w := keeper.Want{Verb: keeper.Kill, Grace: grace, Text: save.Command, Requeue: requeue}
 	if save.Signal != "" {
 		w.Signal = unix.SignalNum(save.Signal)
 	}
@@ -467,5 +470,5 @@ func (d *daemon) killOf(r *manager.Run) keeper.Want {
 	if r.Save.OnDemand() {
 		left = r.Grace
 	}
-	return killWant(min(max(left, 0), r.Grace), r.Save)
+	return killWant(min(max(left, 0), r.Grace), r.Save, r.Requeued)
 }

@@ -52,6 +52,8 @@ type body struct {
 	Stderr   string            `json:"r,omitempty"`
 	Truncate backends.Truncate `json:"z,omitzero"`
 	Terminal string            `json:"w,omitempty"`
+	PreExec  string            `json:"p,omitempty"`
+	PostExec string            `json:"q,omitempty"`
 
 	As *runAs `json:"u,omitempty"` // nil: the daemon's own user
 }
@@ -64,8 +66,9 @@ type runAs struct {
 
 // splitBody takes the body out of a Spec.
 func splitBody(s *backends.Spec) body {
-	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal, nil}
+	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal, s.PreExec, s.PostExec, nil}
 	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}, ""
+	s.PreExec, s.PostExec = "", ""
 	return b
 }
 
@@ -73,7 +76,7 @@ func splitBody(s *backends.Spec) body {
 func (b *body) equal(o *body) bool {
 	return slices.Equal(b.Command, o.Command) && (b.Script == nil) == (o.Script == nil) && bytes.Equal(b.Script, o.Script) &&
 		b.Dir == o.Dir && slices.Equal(b.Env, o.Env) && b.Umask == o.Umask &&
-		b.Stdin == o.Stdin && b.Stdout == o.Stdout && b.Stderr == o.Stderr && b.Truncate == o.Truncate && b.Terminal == o.Terminal &&
+		b.Stdin == o.Stdin && b.Stdout == o.Stdout && b.Stderr == o.Stderr && b.Truncate == o.Truncate && b.Terminal == o.Terminal && b.PreExec == o.PreExec && b.PostExec == o.PostExec &&
 		(b.As == nil) == (o.As == nil) && (b.As == nil || *b.As == *o.As)
 }
 
@@ -81,6 +84,7 @@ func (b *body) equal(o *body) bool {
 func (b *body) join(s backends.Spec) backends.Spec {
 	s.Command, s.Script, s.Dir, s.Env, s.Umask = b.Command, b.Script, b.Dir, b.Env, b.Umask
 	s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = b.Stdin, b.Stdout, b.Stderr, b.Truncate, b.Terminal
+	s.PreExec, s.PostExec = b.PreExec, b.PostExec
 	return s
 }
 
@@ -165,6 +169,8 @@ func (b *body) appendTo(to []byte) ([]byte, error) {
 		to, err = appendJSON(append(to, `,"z":`...), b.Truncate)
 	}
 	text(`,"w":`, b.Terminal)
+	text(`,"p":`, b.PreExec)
+	text(`,"q":`, b.PostExec)
 	if b.As != nil && err == nil {
 		to, err = appendJSON(append(to, `,"u":`...), b.As)
 	}

@@ -26,7 +26,7 @@ func TestLineIsJSON(t *testing.T) {
 		{Seq: 1, At: time.Now().UnixNano(), Event: submit, Bodies: []body{{Command: []string{"<", "\x00"}, Script: []byte("x")}, {}}},
 		{Event: submit, Bodies: []body{{
 			Command: []string{"a", "", "ü"}, Script: []byte{0, 0xff, 3, 4}, Dir: "/d\x7f", Env: []string{"A=1", `B="`, "C=\\", "D=\t"}, Umask: 0o777,
-			Stdin: "i", Stdout: "o", Stderr: "r", Truncate: backends.Truncate{Stderr: true}, Terminal: "t", As: &runAs{UID: 7, Limits: "<"},
+			Stdin: "i", Stdout: "o", Stderr: "r", Truncate: backends.Truncate{Stderr: true}, Terminal: "t", PreExec: "<p>", PostExec: "q", As: &runAs{UID: 7, Limits: "<"},
 		}}},
 		{Seq: 1<<64 - 1, At: -1, Event: json.RawMessage(`{"tick":{}}`)},
 		{Event: json.RawMessage(`{}`), Bodies: []body{}, End: &keeper.End{Code: 3, At: time.Now(), Text: "&"}},
@@ -54,6 +54,7 @@ func TestBodyEqual(t *testing.T) {
 	for name, b := range map[string]body{
 		"Command": {Command: []string{"x"}}, "Script": {Script: []byte("x")}, "empty script": {Script: []byte{}}, "Dir": {Dir: "x"}, "Env": {Env: []string{"x"}}, "Umask": {Umask: 1},
 		"Stdin": {Stdin: "x"}, "Stdout": {Stdout: "x"}, "Stderr": {Stderr: "x"}, "Truncate": {Truncate: backends.Truncate{Stdout: true}}, "Terminal": {Terminal: "x"},
+		"PreExec": {PreExec: "x"}, "PostExec": {PostExec: "x"},
 		"As": {As: &runAs{UID: 1}}, "root": {As: &runAs{}},
 	} {
 		if again := b; !b.equal(&again) {
@@ -63,8 +64,8 @@ func TestBodyEqual(t *testing.T) {
 			t.Errorf("%s: makes no difference", name)
 		}
 	}
-	if n := reflect.TypeFor[body]().NumField(); n != 11 {
-		t.Errorf("a body has %d fields: this test has 11", n)
+	if n := reflect.TypeFor[body]().NumField(); n != 13 {
+		t.Errorf("a body has %d fields: this test has 13", n)
 	}
 }
 

@@ -251,7 +251,7 @@ func (d *daemon) carryOut(effect manager.Effect) {
 	case manager.StartRun:
 		d.orderRun(&e)
 	case manager.KillRun:
-		d.sendWant(e.ID, e.Run, killWant(e.Grace, e.Save))
+		d.sendWant(e.ID, e.Run, killWant(e.Grace, e.Save, e.Requeue))
 	case manager.StopRun:
 		d.sendWant(e.ID, e.Run, keeper.Want{Verb: keeper.Stop})
 	case manager.ContinueRun:

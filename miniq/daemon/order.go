@@ -23,7 +23,7 @@ func startOf(s *manager.StartRun, b *body, u *knownUser, as miniq.Environment) (
 	order := keeper.Order{
 		Argv: slices.Clone(b.Command), Env: environment(jobVariables(s, b.Dir, as), s.Restarted, u.environ(b.Env)), Dir: plain(b.Dir), Umask: b.Umask,
 		Stdin: plain(s.ID.FileName(b.Stdin)), Stdout: plain(s.ID.FileName(out)), Stderr: plain(s.ID.FileName(b.Stderr)),
-		Terminal: plain(b.Terminal), MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
+		Terminal: plain(b.Terminal), PreExec: plain(b.PreExec), PostExec: plain(b.PostExec), MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
 		TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 	}
 	for _, list := range [][]string{order.Argv, order.Env} {

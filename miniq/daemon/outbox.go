@@ -106,7 +106,7 @@ func (o *outbox) pop() outgoing {
 func commands(run node.RunID, wants ...keeper.Want) []node.Command {
 	var all []node.Command
 	for _, w := range wants {
-		all = append(all, node.Command{Want: &node.Want{Run: run, Verb: w.Verb, Grace: w.Grace, Text: w.Text, Signal: w.Signal}})
+		all = append(all, node.Command{Want: &node.Want{Run: run, Verb: w.Verb, Grace: w.Grace, Text: w.Text, Signal: w.Signal, Requeue: w.Requeue}})
 	}
 	return all
 }

@@ -41,8 +41,9 @@ const (
 //	   where its journal has them
 //	6  runs that save their work before they are requeued, which a program of format 5 would
 //	   take for runs that end otherwise; the number of guaranteed slots
+//	7  commands that are run before and after a job, which a program of format 6 would not run
 const (
-	format       = 6
+	format       = 7
 	oldestFormat = 1
 )
 

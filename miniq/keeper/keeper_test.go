@@ -16,8 +16,9 @@ func FuzzOrder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, arg, env, dir, in, out, errs string, umask uint16, flag bool) {
 		want := Order{
 			Argv: []string{arg, ""}, Env: []string{env}, Dir: dir, Umask: uint32(umask) & 0o777, Stdin: in, Stdout: out, Stderr: errs,
-			Terminal:       in + out,
-			MemoryLimit:    int64(umask),
+			Terminal:    in + out,
+			MemoryLimit: int64(umask),
+			PreExec:     errs, PostExec: in + dir,
 			TruncateStdout: flag, TruncateStderr: !flag, More: flag != (umask&1 == 0),
 		}
 		if flag {
@@ -49,7 +50,7 @@ func TestOrderRefusesNUL(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	end := End{Code: 137, At: time.Unix(5, 6), User: time.Second, System: time.Millisecond, MaxRSS: 4096, Text: "a \"b\"\nc\xff"}
-	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Signal, Signal: 10}, {Verb: Kill, Grace: 1500 * time.Millisecond}}
+	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Signal, Signal: 10}, {Verb: Kill, Grace: 1500 * time.Millisecond, Requeue: true}}
 	text := "k 100 2000\nu 1234\nu x\nj 101 2001 5\ngarbage\nw kill x\nw dance\nx 1 2 3\nk 1 1 1\n"
 	for _, w := range wants {
 		text += w.Line()
@@ -65,6 +66,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("wanted is %+v, want %+v", wanted, want)
 	}
 	for _, end.Self = range []bool{false, true} {
+		end.Unbegun = !end.Self
 		got = ParseRecord([]byte(text + "half a li\n" + end.line()))
 		if got.End == nil || !reflect.DeepEqual(*got.End, end) {
 			t.Errorf("end %+v, want %+v", got.End, end)

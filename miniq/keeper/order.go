@@ -14,7 +14,9 @@
 //	j PID START TIME       keeper: the job's first process
 //	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
 //	w save N COMMAND       node: before a kill: by which signal (0: none) or command the run is asked to save its work
+//	w back                 node: before a kill, too: the job goes back into the queue
 //	a                      keeper: it was asked to; "v": by a command, which ended with 0
+//	p                      keeper: the job did not begin, its pre-execution command failed or was killed
 //	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end ("s" for "x": End.Self)
 //
 // START is the process's start time in clock ticks since boot, as /proc has it;
@@ -78,6 +80,9 @@ type Order struct {
 	// none.
 	Terminal string
 
+	PreExec  string // lines for /bin/sh, run before and after the job (exec.go); empty: none
+	PostExec string
+
 	MemoryLimit int64 // bytes, of all processes of the job; 0: none
 
 	As *User // nil: the keeper's own user
@@ -104,6 +109,8 @@ const (
 	keyUsr = 'u' // before the limits
 	keyLim = 'l'
 	keyNxt = 'n'
+	keyPre = 'B'
+	keyPst = 'P'
 )
 
 var errOrder = errors.New("malformed order")
@@ -141,6 +148,12 @@ func (o *Order) Encode() ([]byte, error) {
 		put(keyUsr, o.As.encode())
 		put(keyLim, string(o.As.Limits))
 		fields += 2
+	}
+	for key, line := range map[byte]string{keyPre: o.PreExec, keyPst: o.PostExec} {
+		if line != "" {
+			put(key, line)
+			fields++
+		}
 	}
 	if o.TruncateStdout {
 		put(keyTO, "")
@@ -225,6 +238,10 @@ func (o *Order) set(key byte, value string) error {
 		if _, err := o.As.Limits.parse(); err != nil {
 			return err
 		}
+	case keyPre:
+		o.PreExec = value
+	case keyPst:
+		o.PostExec = value
 	case keyTO:
 		o.TruncateStdout = true
 	case keyTE:

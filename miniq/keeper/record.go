@@ -34,6 +34,8 @@ type Want struct {
 	Grace  time.Duration
 	Text   string
 	Signal syscall.Signal
+
+	Requeue bool // of a Kill: the job goes back into the queue
 }
 
 // Line is the wish as it is appended to a record.
@@ -43,6 +45,9 @@ func (w Want) Line() string {
 		line := "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
 		if w.saves() { // a line of its own: keepers of earlier versions pass it over
 			line = "w " + saveVerb + " " + strconv.Itoa(int(w.Signal)) + " " + strconv.Quote(w.Text) + "\n" + line
+		}
+		if w.Requeue { // as above
+			line = "w " + backVerb + "\n" + line
 		}
 		return line
 	case Note:
@@ -54,8 +59,11 @@ func (w Want) Line() string {
 	return "w " + string(w.Verb) + "\n"
 }
 
-// saveVerb is in the line before a kill that asks the run to save its work.
-const saveVerb = "save"
+// In lines before a kill: it asks the run to save its work; it is a requeue.
+const (
+	saveVerb = "save"
+	backVerb = "back"
+)
 
 // End is how a run ended.
 type End struct {
@@ -68,6 +76,9 @@ type End struct {
 	Self   bool   `json:",omitempty"` // its first process had ended before its keeper was to kill it
 	Asked  bool   `json:",omitempty"` // it was asked to save its work
 	Saved  bool   `json:",omitempty"` // by a command, which ended with 0
+
+	// Unbegun: its pre-execution command failed, with the status Code, or was killed.
+	Unbegun bool `json:",omitempty"`
 }
 
 // maxText bounds the text of an end.
@@ -84,6 +95,9 @@ func (e End) line() string {
 	if e.Saved {
 		kind = savedLine + "\n" + kind
 	}
+	if e.Unbegun {
+		kind = unbegunLine + "\n" + kind
+	}
 	return kind + strconv.Itoa(e.Code) + " " + strconv.FormatInt(e.At.UnixNano(), 10) + " " +
 		strconv.FormatInt(e.User.Microseconds(), 10) + " " + strconv.FormatInt(e.System.Microseconds(), 10) + " " +
 		strconv.FormatInt(e.MaxRSS/1024, 10) + " " + strconv.Quote(e.Text[:min(len(e.Text), maxText)]) + "\n"
@@ -93,6 +107,8 @@ const (
 	haltedLine = "t" // the keeper has stopped the job, as it was wanted
 	askedLine  = "a" // the job was asked to save its work
 	savedLine  = "v" // by a command, which ended with 0
+
+	unbegunLine = "p" // its pre-execution command did not end with 0
 )
 
 // Record is what stands in a record.
@@ -107,7 +123,9 @@ type Record struct {
 	End    *End
 
 	save         Want // of the kill that comes next
+	back         bool // of the same: it is a requeue
 	asked, saved bool
+	unbegun      bool
 }
 
 func newRecord() Record { return Record{User: os.Getuid()} }
@@ -237,6 +255,8 @@ func (r *Record) add(line string) {
 		r.asked = true
 	case line == savedLine:
 		r.saved = true
+	case line == unbegunLine:
+		r.unbegun = true
 	case (kind == "x" || kind == "s") && len(fields) == 6:
 		r.end(fields, kind == "s")
 	}
@@ -260,10 +280,13 @@ func (r *Record) addWant(rest string) {
 		var ms int64
 		ms, err = strconv.ParseInt(argument, 10, 64)
 		w.Grace = time.Duration(max(ms, 0)) * time.Millisecond
-		w.Signal, w.Text = r.save.Signal, r.save.Text
-		r.save = Want{}
+		w.Signal, w.Text, w.Requeue = r.save.Signal, r.save.Text, r.back
+		r.save, r.back = Want{}, false
 	case saveVerb:
 		r.save = parseSave(argument)
+		return
+	case backVerb:
+		r.back = true
 		return
 	case Note:
 		w.Text, err = strconv.Unquote(argument)
@@ -306,7 +329,7 @@ func (r *Record) end(fields []string, self bool) {
 	}
 	r.End = &End{
 		Code: int(n[0]), At: time.Unix(0, n[1]), User: time.Duration(n[2]) * time.Microsecond,
-		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text, Self: self, Asked: r.asked, Saved: r.saved,
+		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text, Self: self, Asked: r.asked, Saved: r.saved, Unbegun: r.unbegun,
 	}
 }
 

@@ -104,7 +104,13 @@ type supervisor struct {
 	saver      int    // process ID of that; 0: it does not run yet
 	saved      bool   // that has ended with 0
 	whyNot     string // the reason, where it did not
-	over       bool   // no process is left
+	over       bool   // no process of the job's command is left
+
+	preparing bool               // its pre-execution command runs
+	halted    bool               // it was stopped, and not continued since
+	back      bool               // the job goes back into the queue, unless it has ended by itself
+	status    syscall.WaitStatus // of its first process
+	cleaner   *time.Timer        // for the SIGKILL of its post-execution command; nil: that does not run
 
 	why   string      // the keeper itself ended the job
 	peak  int64       // bytes that all processes together were seen to use
@@ -134,37 +140,53 @@ func (k *supervisor) run(order *Order) int {
 	if order.MemoryLimit > 0 {
 		k.group = groupFor(order.MemoryLimit)
 	}
+	if k.order = order; order.besides() { // they take their time, and may be killed
+		k.startObeying()
+	}
 	pid, pidfd, output, err := k.start(order, screen)
 	if err != nil {
-		return k.end(End{Code: err.status, Text: err.Error()})
+		return k.end(k.afterExec(End{Code: err.status, Text: err.Error(), Unbegun: err.unbegun}, err.tried))
 	}
 	if err := k.write("j " + strconv.Itoa(pid) + " " + strconv.FormatUint(k.began, 10) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
 		k.why = "its record can't be written: " + cause(err) // Reserve found room, so it is the disk that fails
 		_ = syscall.Kill(pid, syscall.SIGKILL)               // a run that can't be written down must not go on
 	}
-	k.output, k.order, k.first = output, order, pid
-	if screen == nil && endsSoon(pidfd) {
+	k.setOutput(output)
+	if screen == nil && !order.besides() && endsSoon(pidfd) {
 		end := k.wait(pid)
 		k.used = Use{User: end.User, System: end.System}
 		k.clean = k.restored && k.group == nil
 		return k.end(end)
 	}
-	// The record says what is wanted, so one signal waiting is enough. Signals without
-	// a meaning here are caught, too: they must not end the keeper.
-	wake := make(chan os.Signal, 1)
-	signal.Notify(wake, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM)
+	if !order.besides() {
+		k.startObeying()
+	}
 	if order.MemoryLimit > 0 {
 		go k.watchMemory(order.MemoryLimit)
 	} else {
 		k.group = groupRunning()
 	}
-	go k.obey(wake, end)
 	if screen != nil {
 		go k.watchClient(screen)
 	}
-	return k.end(k.wait(pid))
+	return k.end(k.afterExec(k.wait(pid), true))
+}
+
+// startObeying carries out what is wanted from now on. The record says what that is, so one signal
+// waiting is enough. Signals without a meaning here are caught, too: they must not end the keeper.
+func (k *supervisor) startObeying() {
+	wake := make(chan os.Signal, 1)
+	signal.Notify(wake, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
+	go k.obey(wake, end)
+}
+
+// setOutput sets the file that notes are written to.
+func (k *supervisor) setOutput(output *os.File) {
+	k.outputMu.Lock()
+	defer k.outputMu.Unlock()
+	k.output = output
 }
 
 // quickRun is how long a keeper does nothing but wait for its job. A wish comes with
@@ -255,7 +277,7 @@ func (k *supervisor) wait(first int) End {
 			k.reaped(pid, status)
 			continue
 		}
-		gone = true
+		gone, k.status = true, status
 		end.Self = !k.signalled.Load() && !(k.killSent.Load() && status.Signaled()) // no process exits because of SIGKILL
 		end.Code = status.ExitStatus()
 		if status.Signaled() {
@@ -286,6 +308,9 @@ func (k *supervisor) obey(wake, end <-chan os.Signal) {
 		if wants := k.log.Wanted.PopKill(); wants != nil {
 			kill := len(wants) - 1
 			k.do(wants[:kill])
+			k.mu.Lock()
+			k.back = wants[kill].Requeue
+			k.mu.Unlock()
 			k.kill(wants[kill])
 		}
 		if rested == nil && !k.log.Wanted.Empty() {
@@ -327,6 +352,11 @@ func (k *supervisor) do(wants []Want) {
 	if len(signals) == 0 {
 		return
 	}
+	k.mu.Lock() // what is forked from now on heeds it
+	if last := lastWant(signals); last != 0 {
+		k.halted = last == syscall.SIGSTOP
+	}
+	k.mu.Unlock()
 	signalTree(os.Getpid(), signals...)
 	if halts {
 		_ = k.write("\n" + haltedLine + "\n") // else its node waits in vain, for as long as the queue allows
@@ -334,10 +364,18 @@ func (k *supervisor) do(wants []Want) {
 }
 
 // kill sends SIGTERM now, or asks the run to save its work, and sends SIGKILL after the grace;
-// the sooner of two kills holds. A run is asked once, and never after a SIGTERM.
+// the sooner of two kills holds. A run is asked once, and never after a SIGTERM; one that has not
+// begun has nothing to save.
 func (k *supervisor) kill(w Want) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.over {
+		k.hurryPostExec()
+		return
+	}
+	if k.preparing {
+		w = Want{Verb: Kill, Grace: min(w.Grace, killedPreTime)}
+	}
 	due := time.Now().Add(w.Grace)
 	first := !k.killing
 	if !first && !due.Before(k.due) {
@@ -361,7 +399,13 @@ func (k *supervisor) kill(w Want) {
 
 func (k *supervisor) killAll() {
 	for {
+		k.mu.Lock()
+		if k.over { // the post-execution command is spared
+			k.mu.Unlock()
+			return
+		}
 		k.signalJob(&k.killSent, syscall.SIGKILL)
+		k.mu.Unlock()
 		select {
 		case <-k.left:
 			return
@@ -372,8 +416,10 @@ func (k *supervisor) killAll() {
 
 // startError is why a job could not be started.
 type startError struct {
-	status int
-	text   string
+	status  int
+	text    string
+	unbegun bool // because of its pre-execution command
+	tried   bool // its directory and its files are open
 }
 
 func (e *startError) Error() string { return e.text }
@@ -392,19 +438,32 @@ func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *sta
 	var files [3]*os.File
 	var program, what string
 	var notFound error
+	killed := k.killed
+	if o.besides() {
+		killed = k.beingKilled
+	}
+	find := func() error {
+		program, notFound = lookPath(o.Argv[0], getenv(o.Env, "PATH"))
+		return nil
+	}
 	err := o.As.as(func() (err error) {
 		if err = os.Chdir(o.Dir); err != nil {
 			what = "change to directory " + o.Dir
 			return err
 		}
 		var path string
-		if files, path, err = openFiles(o, screen, k.killed); err != nil {
+		if files, path, err = openFiles(o, screen, killed); err != nil {
 			what = "open " + path
 			return err
 		}
-		program, notFound = lookPath(o.Argv[0], getenv(o.Env, "PATH"))
-		return nil
+		return find()
 	})
+	if err == nil && o.PreExec != "" {
+		if failed := k.preExec(files); failed != nil {
+			return 0, -1, nil, failed
+		}
+		err = o.As.as(find) // that may have made it
+	}
 	if err != nil {
 		status := statusCannotRun
 		if errors.Is(err, errKilled) {
@@ -422,6 +481,13 @@ func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *sta
 		}
 		sys.Credential = o.As.credential()
 		fork := func() (err error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.killing {
+				return errKilled
+			}
+			defer func() { k.first = pid }()
+			defer k.haltForked(&pid)
 			defer k.recordStart(&pid)()
 			pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
 				Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
@@ -433,6 +499,9 @@ func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *sta
 			return err
 		})
 	}
+	if errors.Is(err, errKilled) {
+		return 0, -1, nil, killedBefore()
+	}
 	if err != nil {
 		text := "run " + o.Argv[0] + ": " + cause(err)
 		_, _ = files[2].WriteString("allotment: " + visible(text) + "\n")
@@ -440,7 +509,11 @@ func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *sta
 		if errors.Is(err, syscall.ENOENT) {
 			status = statusNotFound
 		}
-		return 0, -1, nil, &startError{status: status, text: text}
+		if screen == nil {
+			k.setOutput(files[1])
+		}
+		k.status = syscall.WaitStatus(status << 8)
+		return 0, -1, nil, &startError{status: status, text: text, tried: true}
 	}
 	_ = files[0].Close()
 	if files[2] != files[1] {

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestKill(t *testing.T) {
 	b.refuses(kill(pending), backends.ErrWrongState)
 	b.refuses(kill(backends.ID{Job: 99}), backends.ErrUnknownJob)
 	b.must(kill(running)) // before it is known to have started
-	if k := effectOf[KillRun](b); k != (KillRun{running, 1, 10 * time.Second, backends.Checkpoint{}}) {
+	if k := effectOf[KillRun](b); k != (KillRun{running, 1, 10 * time.Second, backends.Checkpoint{}, false}) {
 		t.Fatalf("%+v", k)
 	}
 	b.state(running, backends.Running)
@@ -401,6 +402,47 @@ func TestStartFailed(t *testing.T) {
 	b.starts(id)
 	b.must(StartFailed{ID: id, Run: run + 3, Reason: "no keeper"})
 	if j := b.job(id); j.State != backends.Exited || j.ExitCode != 126 || j.Requeues != 0 || !strings.Contains(j.Reason, "no keeper") {
+		t.Errorf("%+v", j)
+	}
+}
+
+// A pre-execution command may fail MaxPreExec times in a row, and fewer where it says so.
+func TestPreExecFailed(t *testing.T) {
+	b := newBench(t, Config{}, 1)
+	id := b.submit(spec(1))
+	run := 1
+	fails := func(status int) {
+		b.must(Started{ID: id, Run: run}) // its keeper had begun
+		b.must(StartFailed{ID: id, Run: run, Reason: "its pre-execution command ended", PreExec: status})
+		run++
+	}
+	again := func(n int) {
+		if j := b.job(id); j.Wait != backends.WaitTime || !strings.Contains(j.Reason, fmt.Sprintf("its pre-execution command failed, %d of 5 times", n)) || j.Requeues != 0 {
+			t.Errorf("%+v", j)
+		}
+		b.after(time.Duration(n) * 10 * time.Second)
+		b.starts(id)
+	}
+	for n := 1; n < MaxPreExec; n++ {
+		fails(3)
+		again(n)
+	}
+	fails(3)
+	if j := b.job(id); j.State != backends.Exited || j.ExitCode != 3 || !strings.Contains(j.Reason, "did not begin, 5 time(s)") {
+		t.Errorf("%+v", j)
+	}
+	id, run = b.submit(spec(1)), 1
+	fails(3)
+	again(1)
+	b.must(Requeue{By: admin, Acts: []backends.Act{{ID: id}}}) // while it runs once more
+	b.must(StartFailed{ID: id, Run: run, PreExec: 143})
+	run++
+	b.starts(id)
+	if j := b.job(id); j.State != backends.Running || j.Requeues != 1 {
+		t.Errorf("%+v", j)
+	}
+	fails(ExitCancel)
+	if j := b.job(id); j.State != backends.Exited || j.ExitCode != ExitCancel {
 		t.Errorf("%+v", j)
 	}
 }

@@ -235,7 +235,18 @@ type StartFailed struct {
 	Run    int
 	Reason string
 	Again  bool `json:",omitempty"` // it is the host that had no room for it: this one does not count
+
+	// PreExec is the exit status of the job's pre-execution command, which did not end with 0. Such
+	// failures count for themselves, up to MaxPreExec; after ExitCancel the job ends at once.
+	PreExec int `json:",omitempty"`
 }
+
+// MaxPreExec is how often a job's pre-execution command may fail in a row before the job ends, as
+// MAX_PREEXEC_RETRY is by default in LSF 8.
+const MaxPreExec = 5
+
+// ExitCancel is the exit status by which a pre-execution command ends its job, as in LSF.
+const ExitCancel = 99
 
 // MaxStarts is how many starts in a row may fail before a job ends.
 const MaxStarts = 3
@@ -385,6 +396,8 @@ type KillRun struct {
 	Run   int
 	Grace time.Duration // 0: SIGKILL at once
 	Save  backends.Checkpoint
+
+	Requeue bool // the job goes back into the queue
 }
 
 // StopRun stops all processes of a run (SIGSTOP).
@@ -439,6 +452,7 @@ type Run struct {
 	Confirmed bool // Started was seen
 	Stopped   bool
 	Killing   bool          // a KillRun was given
+	Requeued  bool          // so that the job goes back into the queue
 	Grace     time.Duration // of that one
 	Save      backends.Checkpoint
 	KilledAt  time.Time // when it was given

@@ -43,7 +43,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		NodeGone{"n1"},
 		Started{id, 2},
 		Stopped{id, 2},
-		StartFailed{id, 2, "why", true},
+		StartFailed{id, 2, "why", true, 7},
 		Ended{id, 2, 143, true, "why", true, true, true},
 		RunLost{id, 2, "why"},
 		Tick{},

@@ -261,7 +261,7 @@ func saveJob(j *job) savedJob {
 		ID: j.id, Seq: j.seq, User: j.user, Queue: j.queue, DummyFor: j.dummyFor, State: j.state, Submitted: j.submitted, Bytes: j.bytes,
 		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
 		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares, PinEnds: j.pinEnds,
-		Mark: j.mark, Requeues: j.requeues, FailedSaves: j.failedSaves, Restarted: j.restarted, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
+		Mark: j.mark, Requeues: j.requeues, FailedSaves: j.failedSaves, PreFailures: j.preFailures, Restarted: j.restarted, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
 		Confirmed: j.confirmed, Parked: j.parked, StopBy: j.stopBy, Ending: j.ending, Grace: j.grace, Save: j.save, KilledAt: j.killedAt,
 		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
 	}

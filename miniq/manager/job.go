@@ -83,12 +83,14 @@ type job struct {
 	heldUntil time.Time // the engine's hold
 	retryAt   time.Time // after a failed start
 	failures  int       // starts that failed in a row
-	pinned    []string
-	shares    []int // slots on each host of pinned; empty: as they come
-	pinEnds   time.Time
-	reserve   *reservation
-	mark      string
-	requeues  int
+
+	preFailures int // pre-execution commands that failed in a row
+	pinned      []string
+	shares      []int // slots on each host of pinned; empty: as they come
+	pinEnds     time.Time
+	reserve     *reservation
+	mark        string
+	requeues    int
 
 	failedSaves int  // checkpoints on demand that failed in a row
 	restarted   bool // the run before ended with a checkpoint

@@ -85,7 +85,7 @@ func (m *Manager) resumeRun(j *job) {
 func (m *Manager) end(j *job, why ending, grace time.Duration, save backends.Checkpoint) {
 	m.beforeChange(j)
 	j.ending, j.grace, j.killedAt, j.save = why, grace, m.now, save
-	m.emit(KillRun{j.id, j.run, grace, save})
+	m.emit(KillRun{j.id, j.run, grace, save, why == requeued})
 	m.review(j)
 }
 
@@ -175,14 +175,20 @@ func (m *Manager) startFailed(e StartFailed) error {
 	}
 	m.beforeChange(j)
 	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
-	if !e.Again {
+	why := j.ending
+	switch {
+	case e.PreExec != 0 && why == notEnding:
+		j.preFailures++
+	case e.PreExec == 0 && !e.Again:
 		j.failures++
 	}
-	why := j.ending
 	switch {
 	case why == killed || why == overLimit:
 		m.releaseRun(j)
 		m.finish(j, killedExit, false, "killed before it started")
+	case j.preFailures > 0 && (e.PreExec == ExitCancel || j.preFailures >= MaxPreExec):
+		m.releaseRun(j)
+		m.finish(j, e.PreExec, false, fmt.Sprintf("did not begin, %d time(s): %s", j.preFailures, e.Reason))
 	case j.failures >= MaxStarts:
 		m.releaseRun(j)
 		m.finish(j, noStartExit, false, fmt.Sprintf("could not be started, %d times: %s", j.failures, e.Reason))
@@ -190,8 +196,10 @@ func (m *Manager) startFailed(e StartFailed) error {
 		if why == requeued {
 			j.requeues++
 		}
-		j.retryAt = m.now.Add(time.Duration(max(j.failures, 1)) * retryStart)
-		m.emit(Notice{j.id, 0, "could not be started: " + e.Reason})
+		if why == notEnding || e.PreExec == 0 {
+			j.retryAt = m.now.Add(time.Duration(max(j.failures, j.preFailures, 1)) * retryStart)
+			m.emit(Notice{j.id, 0, "could not be started: " + e.Reason})
+		}
 		m.makePending(j)
 	}
 	return nil
@@ -211,6 +219,7 @@ func (m *Manager) runEnded(e Ended) error {
 	case why == requeued:
 		m.beforeChange(j)
 		j.requeues++
+		j.preFailures = 0
 		if !e.Unbegun {
 			m.judgeSave(j, j.hasSaved(e), howEnded(e))
 		}
@@ -277,7 +286,7 @@ func (m *Manager) Run(id backends.ID, run int) (Run, bool) {
 func (m *Manager) runOf(j *job) Run {
 	r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
 	if j.ending != notEnding {
-		r.Killing, r.Grace, r.Save, r.KilledAt, r.Stopped = true, j.grace, j.save, j.killedAt, false
+		r.Killing, r.Requeued, r.Grace, r.Save, r.KilledAt, r.Stopped = true, j.ending == requeued, j.grace, j.save, j.killedAt, false
 	}
 	return r
 }

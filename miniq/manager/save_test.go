@@ -39,7 +39,7 @@ func TestEndOfASave(t *testing.T) {
 			b := newBench(t, Config{}, 1)
 			id := b.submit(spec(1))
 			b.must(Requeue{admin, []backends.Act{{ID: id, Save: c.save, Until: b.now.Add(time.Minute)}}})
-			if k := effectOf[KillRun](b); k != (KillRun{id, 1, c.save.Wait, c.save}) {
+			if k := effectOf[KillRun](b); k != (KillRun{id, 1, c.save.Wait, c.save, true}) {
 				t.Errorf("its end is %+v", k)
 			}
 			if r := b.m.Runs()[0]; !r.Killing || r.Save != c.save {

@@ -112,6 +112,7 @@ type savedJob struct {
 	WaitSince time.Time            `json:",omitzero"`
 
 	FailedSaves int  `json:",omitempty"`
+	PreFailures int  `json:",omitempty"`
 	Restarted   bool `json:",omitempty"`
 }
 
@@ -208,7 +209,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted, bytes: s.Bytes,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares, pinEnds: s.PinEnds,
-		mark: s.Mark, requeues: s.Requeues, failedSaves: s.FailedSaves, restarted: s.Restarted, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
+		mark: s.Mark, requeues: s.Requeues, failedSaves: s.FailedSaves, preFailures: s.PreFailures, restarted: s.Restarted, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
 		confirmed: s.Confirmed, parked: s.Parked, stopBy: s.StopBy, ending: s.Ending, grace: s.Grace, save: s.Save, killedAt: s.KilledAt,
 		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,
 	}

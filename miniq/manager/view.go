@@ -179,6 +179,8 @@ func (m *Manager) waitReason(j *job) (backends.Wait, string) {
 		return backends.WaitThrottle, fmt.Sprintf("%d elements of its array may run at a time", j.array.limit)
 	case at.After(m.now) && at.Equal(j.heldUntil) && m.satisfied(j): // a hold hides no dependency
 		return backends.WaitTime, "held by an administrator until " + formatTime(at)
+	case at.After(m.now) && at.Equal(j.retryAt) && j.preFailures > 0:
+		return backends.WaitTime, fmt.Sprintf("its pre-execution command failed, %d of %d times; tried again at %s", j.preFailures, MaxPreExec, formatTime(at))
 	case at.After(m.now) && at.Equal(j.retryAt):
 		return backends.WaitTime, "could not be started; tried again at " + formatTime(at)
 	case at.After(m.now) && !at.Equal(j.heldUntil):

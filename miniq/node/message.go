@@ -130,6 +130,8 @@ type Want struct {
 	Text  string        `json:"text,omitempty"`
 
 	Signal syscall.Signal `json:"signal,omitempty"`
+
+	Requeue bool `json:"requeue,omitempty"`
 }
 
 // Kind is the kind of a report.

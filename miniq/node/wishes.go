@@ -35,7 +35,7 @@ func (n *node) want(w *Want) error {
 	if r == nil || r.over {
 		return nil // its end is on the way to the daemon
 	}
-	n.wish(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: backends.Unescape(w.Text), Signal: w.Signal})
+	n.wish(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: backends.Unescape(w.Text), Signal: w.Signal, Requeue: w.Requeue})
 	return nil
 }
 
