@@ -206,10 +206,12 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 		return errNeedless
 	case able.Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
 		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, beneficiary.Reason)
-	case around.Needless(now, a.later(act)):
-		return errSupplied
-	case waits(beneficiary), beneficiary.State == backends.Running && around.Unserved(act.Reclaim, now):
+	case !waits(beneficiary) && beneficiary.State != backends.Running:
+		return errNeedless
+	case !around.Needless(act.For, now, a.later(act)):
 		return nil
+	case waits(beneficiary):
+		return errSupplied
 	}
 	return errNeedless
 }

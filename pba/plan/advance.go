@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -80,12 +81,34 @@ func (f *farm) advance() {
 		f.step(r)
 		if b := f.byID[r.Beneficiary]; b != nil && !r.Phase.Open() {
 			b.reclaim = nil
-			if r.Phase == Expired {
-				b.mem.Expired++
-				b.mem.Backoff = f.now.Add(f.policy.PendingThreshold << b.mem.Expired)
+			switch {
+			case r.Phase != Expired:
+				continue
+			case r.Why == takenByOthers:
+				f.tryOn(b, r)
+			default:
+				b.mem.Backoff = f.now.Add(f.policy.PendingThreshold << (b.mem.Expired + 1))
 			}
+			b.mem.Expired++
 		}
 	}
+}
+
+// takenByOthers ends a reclaim of whose slots others have some.
+const takenByOthers = "other jobs have its slots"
+
+// tryOn lets the next reclaim of a job be on the same hosts at once, for the slots that it still
+// lacks: what its victims left there would else be lost. The queue has considered it there.
+func (f *farm) tryOn(b *job, r *Reclaim) {
+	if !f.tries(b) {
+		return
+	}
+	trials := maps.Clone(f.plan.Memory.Trials)
+	if trials == nil {
+		trials = map[backends.ID]Trial{}
+	}
+	trials[b.ID] = Trial{Hosts: names(r.Hosts), Pinned: r.Planned, Refused: trials[b.ID].Refused}
+	f.plan.Memory.Trials = trials
 }
 
 func (f *farm) step(r *Reclaim) {
@@ -129,7 +152,7 @@ func (f *farm) step(r *Reclaim) {
 	case r.Phase == Acted && f.now.Sub(r.Acted) > r.Saving()+f.policy.FreeTimeout:
 		f.end(r, Expired, fmt.Sprintf("its victims' slots were not free after free_timeout (%s)%s", f.policy.FreeTimeout, r.andSaving()))
 	case r.Phase == Freed && f.now.Sub(r.Freed) >= f.policy.Cycle && !f.stillFree(r, b):
-		f.end(r, Expired, "other jobs have its slots")
+		f.end(r, Expired, takenByOthers)
 	case r.Phase == Freed && f.now.Sub(r.Freed) > f.policy.HandOverTimeout:
 		f.end(r, Expired, fmt.Sprintf("its beneficiary did not start within hand_over_timeout (%s)", f.policy.HandOverTimeout))
 	}

@@ -104,13 +104,17 @@ func Around(victim *backends.Job, verb Verb, p *Plan, farm *backends.Snapshot, a
 // slots that another one's victims left, and needs a moment to start one in what is free. now are the
 // jobs of IDs as they are; later reports whether a victim's act is still to come. It reports false
 // where a beneficiary needs a whole host.
-func (s *Surroundings) Needless(now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
+//
+// The victim's own beneficiary, own, may have started in what another one's victims left, or would
+// have had: the victim is needed for that one then, but for no nominee, which may not be due.
+func (s *Surroundings) Needless(own backends.ID, now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
+	waits := lacksSlots(now[own])
 	if !s.counts {
-		return false
+		return !waits
 	}
 	return !slices.ContainsFunc(s.victim.Hosts, func(p backends.Placement) bool {
-		return s.needsWhole(p.Host, now) ||
-			slices.ContainsFunc(s.frees, func(m measure) bool { return s.lacks(m, p.Host, now, later) })
+		return waits && s.needsWhole(p.Host, now) ||
+			slices.ContainsFunc(s.frees, func(m measure) bool { return s.lacks(m, p.Host, now, later, waits) })
 	})
 }
 
@@ -122,8 +126,9 @@ func (s *Surroundings) needsWhole(host string, now map[backends.ID]*backends.Job
 	})
 }
 
-// lacks reports whether the jobs that wait would lack something on a host without the victim's act.
-func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backends.Job, later func(backends.ID) bool) bool {
+// lacks reports whether the jobs that wait, nominees too or not, would lack something on a host
+// without the victim's act.
+func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backends.Job, later func(backends.ID) bool, nominees bool) bool {
 	runs := func(was *backends.Job) bool { // on, in the run that the plan saw
 		j := now[was.ID]
 		return j != nil && j.State == backends.Running && !j.Ending && j.Started.Equal(was.Started)
@@ -135,7 +140,7 @@ func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backen
 		return m.on(host, was, was.Hosts)
 	}
 	demand, supply, promised, served := 0, 0, 0, map[backends.ID]bool{}
-	count := func(id backends.ID, at []backends.Placement) (waits bool) {
+	count := func(id backends.ID, at []backends.Placement, counted bool) (waits bool) {
 		b := now[id]
 		if b == nil {
 			b = &backends.Job{ID: id, State: backends.Done}
@@ -143,7 +148,7 @@ func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backen
 		waits = lacksSlots(b)
 		switch {
 		case m != slotMeasure && s.asleep[id] != nil: // it has its memory and resources
-		case waits:
+		case waits && counted:
 			demand += m.on(host, b, at)
 		case b.State == backends.Running:
 			supply -= m.on(host, b, b.Hosts)
@@ -152,7 +157,7 @@ func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backen
 		return waits
 	}
 	for _, r := range s.reclaims {
-		waits := count(r.Beneficiary, r.Hosts)
+		waits := count(r.Beneficiary, r.Hosts, true)
 		for k := range r.Victims {
 			v := &r.Victims[k]
 			was := s.ran[v.ID]
@@ -168,10 +173,10 @@ func (s *Surroundings) lacks(m measure, host string, now map[backends.ID]*backen
 		}
 	}
 	for _, r := range s.others {
-		count(r.Beneficiary, nil)
+		count(r.Beneficiary, nil, true)
 	}
 	for _, n := range s.nominees {
-		count(n.Job, n.Hosts)
+		count(n.Job, n.Hosts, nominees)
 	}
 	free := promised // the plan counted on these slots: others may be set aside, or of no use
 	if h := s.hosts[host]; m != slotMeasure && h != nil {
@@ -232,18 +237,6 @@ func (m measure) in(list []backends.Amount) int {
 		}
 	}
 	return 0
-}
-
-// Unserved reports whether a beneficiary waits though all victims of its reclaim are gone: another
-// one runs in what they left, and that one's victims are needed for it.
-func (s *Surroundings) Unserved(own int64, now map[backends.ID]*backends.Job) bool {
-	return slices.ContainsFunc(s.reclaims, func(r *Reclaim) bool {
-		return r.ID != own && lacksSlots(now[r.Beneficiary]) &&
-			!slices.ContainsFunc(r.Victims, func(v Victim) bool {
-				j := now[v.ID]
-				return j != nil && j.State == backends.Running && !j.Ending && j.Started.Equal(v.Started)
-			})
-	})
 }
 
 // lacksSlots reports whether a beneficiary still waits for slots; nil: it has gone.

@@ -115,7 +115,16 @@ func TestNeedless(t *testing.T) { // R18
 		}, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }},
 		"the only reclaim there":             {plan: func(_ *backends.Snapshot, p *Plan) { p.Memory.Reclaims[1].Phase = Cancelled }, change: func(now map[backends.ID]*backends.Job) { now[id(3)].State = backends.Done }, want: true},
 		"the only reclaim there, as planned": {plan: func(_ *backends.Snapshot, p *Plan) { p.Memory.Reclaims[1].Phase = Cancelled }, change: func(map[backends.ID]*backends.Job) {}},
-		"a slot came free elsewhere":         {change: func(now map[backends.ID]*backends.Job) { now[id(4)].State = backends.Done }},
+		"it started where a job without a victim was to start": {plan: func(_ *backends.Snapshot, p *Plan) {
+			p.Nominated = []Nominee{{Job: id(14), Hosts: at("n1", 1)}}
+		}, change: func(now map[backends.ID]*backends.Job) {
+			now[id(11)].State, now[id(11)].Hosts = backends.Running, at("n1", 1)
+		}, want: true},
+		"it started in what another one's victim, which ended, left": {change: func(now map[backends.ID]*backends.Job) {
+			now[id(2)].State = backends.Done
+			now[id(11)].State, now[id(11)].Hosts = backends.Running, at("n1", 1)
+		}},
+		"a slot came free elsewhere": {change: func(now map[backends.ID]*backends.Job) { now[id(4)].State = backends.Done }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			farm := &backends.Snapshot{
@@ -148,7 +157,11 @@ func TestNeedless(t *testing.T) { // R18
 				now[j.ID] = &j
 			}
 			c.change(now)
-			if got := around.Needless(now, later); got != c.want {
+			own := id(11)
+			if victim == id(2) {
+				own = id(12)
+			}
+			if got := around.Needless(own, now, later); got != c.want {
 				t.Errorf("needless: %v, want %v", got, c.want)
 			}
 		})
@@ -164,35 +177,7 @@ func TestNeedlessIsBounded(t *testing.T) { // R18
 	}
 	p := &Plan{Memory: Memory{Reclaims: []Reclaim{{ID: 1, Phase: Planned, Beneficiary: backends.ID{Job: 9999}, Hosts: at, Victims: []Victim{{ID: farm.Jobs[0].ID}}}}}}
 	around := Around(&farm.Jobs[0], Requeue, p, farm, backends.Abilities{})
-	if len(around.IDs) != 2 || around.Needless(map[backends.ID]*backends.Job{}, func(backends.ID) bool { return false }) {
+	if len(around.IDs) != 2 || around.Needless(backends.ID{Job: 9999}, map[backends.ID]*backends.Job{{Job: 9999}: {State: backends.Pending}}, func(backends.ID) bool { return false }) {
 		t.Errorf("%d jobs are read again", len(around.IDs))
-	}
-}
-
-// A beneficiary started in what another one's victim left, or is leaving: its own victim is needed for
-// that one.
-func TestUnserved(t *testing.T) { // R18
-	started := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-	id := func(n int64) backends.ID { return backends.ID{Job: n} }
-	at := []backends.Placement{{Host: "n1", Slots: 1}}
-	for name, c := range map[string]struct {
-		victim, other backends.Job // job 1, preempted for job 11; and job 11
-		want          bool
-	}{
-		"its victim is gone":       {backends.Job{State: backends.Pending}, backends.Job{State: backends.Pending}, true},
-		"its victim is leaving":    {backends.Job{State: backends.Running, Ending: true, Started: started}, backends.Job{State: backends.Pending}, true},
-		"its victim still runs":    {backends.Job{State: backends.Running, Started: started}, backends.Job{State: backends.Pending}, false},
-		"its victim runs anew":     {backends.Job{State: backends.Running, Started: started.Add(time.Hour)}, backends.Job{State: backends.Pending}, true},
-		"it was served, and waits": {backends.Job{State: backends.Pending}, backends.Job{State: backends.Running}, false},
-	} {
-		farm := &backends.Snapshot{Jobs: []backends.Job{{ID: id(2), State: backends.Running, Started: started, Hosts: at}}}
-		around := Around(&farm.Jobs[0], Requeue, &Plan{Memory: Memory{Reclaims: []Reclaim{
-			{ID: 1, Phase: Planned, Beneficiary: id(11), Need: 1, Hosts: at, Victims: []Victim{{ID: id(1), Started: started, Slots: 1}}},
-			{ID: 2, Phase: Planned, Beneficiary: id(12), Need: 1, Hosts: at, Victims: []Victim{{ID: id(2), Started: started, Slots: 1}}},
-		}}}, farm, backends.Abilities{})
-		now := map[backends.ID]*backends.Job{id(1): &c.victim, id(2): &farm.Jobs[0], id(11): &c.other, id(12): {State: backends.Running, Hosts: at}}
-		if got := around.Unserved(2, now); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
 	}
 }

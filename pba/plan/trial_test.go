@@ -382,3 +382,44 @@ func TestSlotsOnPlannedHostsAreNotWaitedFor(t *testing.T) { // R32
 		}
 	}
 }
+
+// Another job has one of the slots that were freed for a beneficiary: the other one is kept for it, and
+// the one that it lacks is freed at once, without another trial.
+func TestSlotsThatAreLeftAreKeptWhereOthersHaveSome(t *testing.T) { // R19
+	s := newScene(t, 1, 3).pool("chipA", 2)
+	s.state.Abilities.Considers = true
+	s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+	for n := range time.Duration(3) {
+		s.job("bob", "", "n1", (n+1)*time.Hour)
+	}
+	id := s.job("ann", "chipA", "", 0, slots(2))
+	var p Plan
+	for range 6 {
+		p = s.cycle()
+		s.apply(p)
+		s.at(id).Considered = s.now
+		if preempted(p) != "" {
+			break
+		}
+	}
+	if preempted(p) != "requeue 1, requeue 2" {
+		t.Fatalf("preempted %q", preempted(p))
+	}
+	for _, a := range p.Actions {
+		if v := s.at(a.Job); a.Verb == Requeue {
+			v.Mark, v.State, v.Wait, v.HeldUntil, v.Hosts = a.Mark, backends.Pending, backends.WaitTime, a.Until, nil
+		}
+	}
+	taker := s.job("bob", "", "n1", 2*time.Minute)
+	for range 4 {
+		p = s.cycle()
+		s.apply(p)
+		s.at(id).Considered = s.now
+		if preempted(p) != "" {
+			break
+		}
+	}
+	if want := "requeue " + taker.String(); preempted(p) != want || len(s.at(id).Pinned) != 1 || p.Memory.Jobs[id].Expired != 1 {
+		t.Errorf("preempted %q, want %q; pinned to %v; %+v, %q", preempted(p), want, s.at(id).Pinned, p.Memory.Jobs[id], skipped(p, id))
+	}
+}
