@@ -55,7 +55,11 @@ func projectCommand(p process) *cli.Command {
 				},
 			},
 			{
-				Name: "list", Usage: "list the projects", Flags: table.Flags(),
+				Name: "list", Usage: "list the projects, or who is in them",
+				Flags: append([]cli.Flag{
+					&cli.BoolFlag{Name: "members", Usage: "the members of each project's group, as this machine knows them", DisableDefaultText: true},
+					&cli.BoolFlag{Name: "wide", Aliases: []string{"w"}, Usage: "with --members: all of them, in lines as long as need be", DisableDefaultText: true},
+				}, table.Flags()...),
 				Action: tableAction(p.ask, listProjects),
 			},
 		},
@@ -115,7 +119,13 @@ func renameProject(c *cli.Context, p process) error {
 	})
 }
 
-func listProjects(ctx context.Context, d answers, _ *cli.Context) (*table.Table, any, error) {
+func listProjects(ctx context.Context, d answers, c *cli.Context) (*table.Table, any, error) {
+	switch {
+	case c.Bool("members"):
+		return listMembers(ctx, d, c.Bool("wide") || c.Bool("csv"))
+	case c.Bool("wide"):
+		return nil, nil, shell.Usagef("--wide is for --members")
+	}
 	all, err := d.Projects(ctx)
 	head, renamed := []string{"name", "group", "managers", "flow"}, slices.ContainsFunc(all, func(p desk.Project) bool { return len(p.Former) > 0 })
 	if renamed {
@@ -130,4 +140,34 @@ func listProjects(ctx context.Context, d answers, _ *cli.Context) (*table.Table,
 		t.Row(row...)
 	}
 	return t, all, err
+}
+
+func listMembers(ctx context.Context, d answers, wide bool) (*table.Table, any, error) {
+	all, err := d.Members(ctx)
+	t := table.New("name", "group", "members")
+	for _, p := range all {
+		shown := membersText(p.Members, p.More, wide)
+		if p.Unknown {
+			shown = "- (the system knows no such group)"
+		}
+		t.Row(p.Name, p.Group, shown)
+	}
+	return t, all, err
+}
+
+// membersText lists users, in a line of a terminal if it is not wide.
+func membersText(members []string, more int, wide bool) string {
+	const width = 50 // leaves room for project and group in 80 columns
+	text := ""
+	for i, name := range members {
+		if !wide && len(text)+1+len(name) > width {
+			more += len(members) - i
+			break
+		}
+		text = strings.TrimPrefix(text+" "+name, " ")
+	}
+	if more > 0 {
+		text = strings.TrimPrefix(text+fmt.Sprintf(" and %d more", more), " ")
+	}
+	return dash(text)
 }

@@ -27,6 +27,7 @@ func serverOption() cli.Flag {
 // answers is what a desk of this machine and a server answer alike.
 type answers interface {
 	Projects(ctx context.Context) ([]desk.Project, error)
+	Members(ctx context.Context) ([]desk.ProjectMembers, error)
 	Allocations(ctx context.Context, project string, when desk.When) ([]desk.Allocation, error)
 	Grid(ctx context.Context, q desk.GridQuery, when desk.When) (*desk.Grid, error)
 	SetAllocation(ctx context.Context, pool desk.Pool, terms desk.Terms, when desk.When, comment string) ([]calendar.Week, error)

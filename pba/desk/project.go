@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -26,6 +27,47 @@ type ProjectChange struct {
 func (d *Desk) Projects(ctx context.Context) ([]ledger.Project, error) {
 	all, err := d.ledger.Projects(ctx)
 	return append([]ledger.Project{}, all...), err
+}
+
+// maxMembers is the number of members of a project that are listed.
+const maxMembers = 10000
+
+// ProjectMembers are the users who may submit for a project.
+type ProjectMembers struct {
+	Name    string   `json:"name"`
+	Group   string   `json:"group"`
+	Unknown bool     `json:"unknown_group,omitempty"` // the system knows no such group
+	Members []string `json:"members"`
+	More    int      `json:"more,omitempty"` // members beyond those that are listed
+}
+
+// Members lists the projects by name, with the members of their groups as this machine knows them.
+func (d *Desk) Members(ctx context.Context) ([]ProjectMembers, error) {
+	projects, err := d.ledger.Projects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var groups []string
+	for i := range projects {
+		groups = append(groups, projects[i].Group)
+	}
+	slices.Sort(groups)
+	known := map[string][]string{}
+	if groups = slices.Compact(groups); len(groups) > 0 {
+		if known, err = account.Members(ctx, groups); err != nil {
+			return nil, fmt.Errorf("list the members of the projects' groups: %w", err)
+		}
+	}
+	all := []ProjectMembers{}
+	for i := range projects {
+		members, found := known[projects[i].Group]
+		shown := min(len(members), maxMembers)
+		all = append(all, ProjectMembers{
+			Name: projects[i].Name, Group: projects[i].Group, Unknown: !found,
+			Members: append([]string{}, members[:shown]...), More: len(members) - shown,
+		})
+	}
+	return all, nil
 }
 
 // AddProject adds a project.

@@ -73,6 +73,11 @@ func (c *Client) Projects(ctx context.Context) ([]desk.Project, error) {
 	}
 }
 
+// Members returns an error: a server lists no users.
+func (c *Client) Members(context.Context) ([]desk.ProjectMembers, error) {
+	return nil, &failure{errors.New("project list --members: a server lists no users: run it on the farm"), desk.ErrInvalid}
+}
+
 // Allocations is desk.Desk's.
 func (c *Client) Allocations(ctx context.Context, project string, when desk.When) ([]desk.Allocation, error) {
 	all, err := get[[]desk.Allocation](ctx, c, "/allocations", values("project", project, "week", when.Week, "weeks", when.Weeks))
