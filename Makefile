@@ -24,7 +24,7 @@ PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 STATIC := $(filter adummy asplit-task asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
 # ajobs is each of these when it is called by that name.
-WRAPPERS := ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist
+WRAPPERS := ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot
 
 # Tools are pinned here, never in go.mod.
 GOFUMPT := $(GO) run mvdan.cc/gofumpt@v0.12.0

@@ -31,6 +31,7 @@ const (
 	OpGuarantee Op = "guarantee"
 	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
 	OpMove      Op = "move"
+	OpReorder   Op = "reorder" // IDs to Position among their owner's, from the last one if Bottom
 	OpSnapshot  Op = "farm"
 	OpJobs      Op = "jobs"
 	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
@@ -66,6 +67,8 @@ type Request struct {
 	Change       *backends.Change          `json:"change,omitempty"` // OpModify
 	Signal       int                       `json:"signal,omitempty"`
 	Hosts        []string                  `json:"hosts,omitempty"`
+	Position     int                       `json:"position,omitempty"`
+	Bottom       bool                      `json:"bottom,omitempty"`
 	OpenHosts    bool                      `json:"open_hosts,omitempty"`
 	Reason       string                    `json:"reason,omitempty"`
 	Keep         *time.Duration            `json:"keep,omitempty"` // OpCompact; nil: as the config says

@@ -29,6 +29,24 @@ func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) back
 	return b.Errors()
 }
 
+// reorder moves pending jobs by btop or bbot, which take one job. LSF lets users move jobs among
+// their own of the same priority. On lava btop prints the same where it moved none.
+func (c *Client) reorder(ctx context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {
+	errs := make(backends.Errors, len(ids))
+	for i := range ids {
+		program, k := "btop", i
+		if bottom {
+			program, k = "bbot", len(ids)-1-i
+		}
+		printed, err := c.run(ctx, program, ids[k].String(), strconv.Itoa(position+i))
+		errs[k] = parseMoved(printed.stdout, printed.stderr, ids[k])
+		if errs[k] != nil && (errors.Is(err, backends.ErrUnreachable) || neverRan(err)) {
+			errs[k] = err
+		}
+	}
+	return errs
+}
+
 // wait waits until jobs have ended.
 func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	return reconcile.Wait(ctx, ids, c.Jobs)

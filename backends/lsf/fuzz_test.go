@@ -344,6 +344,9 @@ func FuzzTexts(f *testing.F) {
 			t.Errorf("%q: %v %q", s, id, queue)
 		}
 		ids := []backends.ID{{Job: 12, Index: 3}, {Job: 12}}
+		if parseMoved("", s, ids[0]) == nil && !strings.Contains(s, "<12[3]> has been moved") && !strings.Contains(s, "has been moved to position") {
+			t.Errorf("%q has moved it", s)
+		}
 		for _, stdout := range []string{"", s} {
 			done, errs := parseAnswers(stdout, s, ids)
 			for i := range ids {

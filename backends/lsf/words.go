@@ -127,6 +127,21 @@ func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs b
 	return done, errs
 }
 
+// parseMoved reads the answer of btop or bbot about one job: "Job <803> has been moved to position
+// 1 from top.", on either output.
+func parseMoved(stdout, stderr string, id backends.ID) error {
+	for line := range strings.Lines(stdout + "\n" + stderr) {
+		if m := namesJob().FindStringSubmatch(line); m != nil && m[1] == id.String() && strings.Contains(line, "has been moved to position") {
+			return nil
+		}
+	}
+	_, errs := parseAnswers("", stdout+"\n"+stderr, []backends.ID{id})
+	if errs[0] == nil {
+		return failure("")
+	}
+	return errs[0]
+}
+
 var namesJob = pattern(`\b[Jj]ob <(\d+(?:\[\d+\])?)>`)
 
 // linesOf groups lines by the job that they name, "" for none: "Job <12[3]>: No matching

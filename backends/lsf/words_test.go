@@ -100,3 +100,23 @@ func TestFailures(t *testing.T) {
 		}
 	}
 }
+
+// btop and bbot say on stderr what they did.
+func TestMoved(t *testing.T) {
+	id := backends.ID{Job: 803}
+	for text, want := range map[string]error{
+		"Job <803> has been moved to position 1 from top.\n":    nil,
+		"Job <803> has been moved to position 2 from bottom.\n": nil,
+		"Job <803>: Job has already finished\n":                 backends.ErrWrongState,
+		"Job <803>: No matching job found\n":                    backends.ErrUnknownJob,
+	} {
+		if got := parseMoved("", text, id); !errors.Is(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "Job <804> has been moved to position 1 from top.\n", "Usage: btop [-h]\n"} {
+		if parseMoved("", text, id) == nil {
+			t.Errorf("%q: it has moved", text)
+		}
+	}
+}

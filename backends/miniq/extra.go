@@ -26,6 +26,11 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpModify, IDs: ids, Change: &change})
 }
 
+// reorder puts pending jobs to a position among those of their owner.
+func (c *Client) reorder(ctx context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpReorder, IDs: ids, Position: position, Bottom: bottom})
+}
+
 // closeHosts has hosts take no new jobs, or take them again.
 func (c *Client) closeHosts(ctx context.Context, hosts []string, open bool, reason string) backends.Errors {
 	req := &miniq.Request{Op: miniq.OpHosts, Hosts: make([]string, len(hosts)), OpenHosts: open, Reason: backends.Escape(reason)}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -422,6 +423,39 @@ func TestNameOfSeveralJobs(t *testing.T) {
 	}
 }
 
+// atop and abot are the queue's to carry out.
+func TestReorder(t *testing.T) {
+	for line, want := range map[string]answer{
+		"atop 2":        {0, "top 2 1\nJob <2> has been moved to position 1 from top.\n", ""},
+		"atop wait 3":   {0, "top 2 3\nJob <2> has been moved to position 3 from top.\n", ""},
+		"abot 5[2] 2":   {0, "bottom 5[2] 2\nJob <5[2]> has been moved to position 2 from bottom.\n", ""},
+		"atop 6":        {1, "top 6 1\n", "Job <6>: User permission denied\n"},
+		"atop 99":       {1, "top 99 1\n", "Job <99>: No matching job found\n"},
+		"atop 7":        {1, "top 7 1\n", "Job <7>: job 7: other priorities\n"},
+		"atop 2 0":      {2, "", "atop: position 0: want a number from 1 on\n"},
+		"atop 2 first":  {2, "", "atop: position first: want a number from 1 on\n"},
+		"abot 2 1 3":    {2, "", "abot: unexpected argument \"3\": want abot JOB [POSITION]\n"},
+		"abot":          {2, "", "abot: too few arguments: want abot JOB [POSITION]\n"},
+		"abot 0":        {2, "", "abot: no job named: give the ID or the name of a waiting job\n"},
+		"atop wiat":     {1, "", "atop: wiat: none of your jobs has this name (did you mean wait?)\n"},
+		"atop -u all 2": {2, "", "atop: unknown option -u: see atop --help\n"},
+	} {
+		q := fake.NewQueue()
+		done := ""
+		q.Extra.Reorder = func(_ context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {
+			done = fmt.Sprintf("%s %s %d\n", map[bool]string{false: "top", true: "bottom"}[bottom], ids[0], position)
+			return backends.Errors{map[int64]error{6: backends.ErrDenied, 7: errors.New("job 7: other priorities"), 99: backends.ErrUnknownJob}[ids[0].Job]}
+		}
+		got := bob(t, q, strings.Fields(line)...)
+		if got.stdout = done + got.stdout; got != want {
+			t.Errorf("%s: %+v, want %+v", line, got, want)
+		}
+	}
+	if got := bob(t, fake.NewQueue(), "atop", "2"); got.code != 1 || got.stderr != "atop: change the order of your jobs: not possible on this queue: lower the others by amod -sp, such as amod -sp 10 JOB\n" {
+		t.Errorf("on a queue that can't: %+v", got)
+	}
+}
+
 // aswitch goes through the filter, and says where the job is afterwards.
 func TestSwitchQueues(t *testing.T) {
 	for line, want := range map[string]answer{
@@ -559,7 +593,7 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	for _, app := range apps(process{}) {
 		names = append(names, app.Name)
 	}
-	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek", "aswitch", "ahist"}; !slices.Equal(names, want) {
+	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "apeek", "aswitch", "ahist", "atop", "abot"}; !slices.Equal(names, want) {
 		t.Errorf("commands %v, want %v", names, want)
 	}
 	for _, name := range append(names, "amod") {

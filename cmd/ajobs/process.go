@@ -77,7 +77,7 @@ func run(args []string, p process) int {
 
 // apps are the commands beside amod, whose grammar is LSF's own.
 func apps(p process) []*cli.App {
-	return []*cli.App{jobsApp(p), hostsApp(p), queuesApp(p), killApp(p), stopApp(p), resumeApp(p), requeueApp(p), peekApp(p), switchApp(p), pastApp(p)}
+	return []*cli.App{jobsApp(p), hostsApp(p), queuesApp(p), killApp(p), stopApp(p), resumeApp(p), requeueApp(p), peekApp(p), switchApp(p), pastApp(p), reorderApp(p, "atop", false), reorderApp(p, "abot", true)}
 }
 
 func openConfigured(ctx context.Context, toSubmit bool) (backends.Backend, error) {

@@ -158,6 +158,11 @@ func subjects(event manager.Event) (ids []backends.ID, what []actRecord, by mana
 		for _, id := range ev.IDs {
 			add(id, "move", "to queue "+ev.Queue)
 		}
+	case manager.Reorder:
+		by = ev.By
+		for _, id := range ev.IDs {
+			add(id, "reorder", reordered(ev))
+		}
 	case manager.Modify:
 		by = ev.By
 		for _, id := range ev.IDs {
@@ -185,6 +190,15 @@ func subjects(event manager.Event) (ids []backends.ID, what []actRecord, by mana
 		}
 	}
 	return ids, what, by
+}
+
+// reordered says where jobs were put, for a job's history.
+func reordered(e manager.Reorder) string {
+	where := "from the first"
+	if e.Bottom {
+		where = "from the last"
+	}
+	return fmt.Sprintf("to place %d %s among its owner's", e.Position, where)
 }
 
 func until(t time.Time) string {

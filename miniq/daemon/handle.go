@@ -131,6 +131,8 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 		return manager.Guarantee{By: by, Guaranteed: req.Guaranteed}, nil
 	case miniq.OpMove:
 		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
+	case miniq.OpReorder:
+		return manager.Reorder{By: by, IDs: req.IDs, Position: req.Position, Bottom: req.Bottom}, nil
 	case miniq.OpHosts:
 		return manager.CloseHosts{By: by, Names: req.Hosts, Open: req.OpenHosts, Reason: req.Reason}, nil
 	case miniq.OpModify:

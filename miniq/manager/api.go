@@ -185,6 +185,17 @@ type Move struct {
 	Queue string
 }
 
+// Reorder puts pending jobs before or behind other ones of their owner's (btop, bbot). Jobs change
+// places only where that concerns no other user: in one queue, with the same priority now and
+// later. Each job that is named goes to the position that counts, from 1, among the owner's jobs
+// from the first one on, or with Bottom from the last one on; several keep their order.
+type Reorder struct {
+	By       By
+	IDs      []backends.ID
+	Position int
+	Bottom   bool `json:",omitempty"`
+}
+
 // NodeUp says that a node offers its host, for the first time, again, or with
 // other figures. Runs on it that the manager knows go on.
 type NodeUp struct {
@@ -320,6 +331,7 @@ func (HoldUntil) event() string   { return "hold_until" }
 func (Reserve) event() string     { return "reserve" }
 func (Guarantee) event() string   { return "guarantee" }
 func (Move) event() string        { return "move" }
+func (Reorder) event() string     { return "reorder" }
 func (Modify) event() string      { return "modify" }
 func (NodeUp) event() string      { return "node_up" }
 func (CloseHosts) event() string  { return "close_hosts" }
@@ -351,6 +363,7 @@ func events() []Event {
 		Reserve{},
 		Guarantee{},
 		Move{},
+		Reorder{},
 		Modify{},
 		NodeUp{},
 		CloseHosts{},

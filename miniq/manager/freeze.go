@@ -265,6 +265,9 @@ func saveJob(j *job) savedJob {
 		Confirmed: j.confirmed, Parked: j.parked, StopBy: j.stopBy, Ending: j.ending, Grace: j.grace, Save: j.save, KilledAt: j.killedAt,
 		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
 	}
+	if j.turn != j.seq {
+		s.Turn = j.turn
+	}
 	if j.reserve != nil {
 		s.Reserve, s.Until = j.reserve.hosts, j.reserve.until
 	}

@@ -64,7 +64,8 @@ const (
 // ownerHold set; only the view says Held.
 type job struct {
 	id        backends.ID
-	seq       int64 // place in the queue's FIFO
+	seq       int64 // number in the order of submission
+	turn      int64 // place in the queue's FIFO: seq, unless its owner reordered jobs
 	user      string
 	work      *work
 	array     *array
@@ -142,7 +143,7 @@ type array struct {
 }
 
 func newArray(limit, size int) *array {
-	return &array{limit: limit, size: size, left: size, waiting: newHeap(posRank, func(a, b *job) bool { return a.seq < b.seq })}
+	return &array{limit: limit, size: size, left: size, waiting: newHeap(posRank, func(a, b *job) bool { return a.turn < b.turn })}
 }
 
 // reservation is the engine's, by Reserve.

@@ -219,7 +219,7 @@ func (w *world) checkStart(s StartRun) {
 		}
 	}
 	for _, j := range w.m.shapeMates(started) {
-		if w.m.rank(j).before(rank{started.base, started.seq}) && j.state == backends.Pending && !w.waitedFor(j) {
+		if w.m.rank(j).before(rank{started.base, started.turn}) && j.state == backends.Pending && !w.waitedFor(j) {
 			w.Fatalf("job %s started before %s of the same shape, which ranks higher", s.ID, j.id)
 		}
 	}

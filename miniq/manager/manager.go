@@ -158,6 +158,8 @@ func (m *Manager) apply(e Event) Result {
 		return oneError(m.guarantee(e))
 	case Move:
 		return m.move(e)
+	case Reorder:
+		return m.reorder(e)
 	case Modify:
 		return m.modify(e)
 	case NodeUp:

@@ -11,17 +11,17 @@ import (
 func maxValue() int { return backends.At(backends.LevelNormal, math.MaxInt).Value() }
 
 // rank is a place in the queue: the higher priority goes first, then the job
-// that was submitted first.
+// that was submitted first, or that its owner put there (see Reorder).
 type rank struct {
 	priority backends.Priority
-	seq      int64
+	turn     int64
 }
 
 func (r rank) before(other rank) bool {
 	if r.priority != other.priority {
 		return r.priority > other.priority
 	}
-	return r.seq < other.seq
+	return r.turn < other.turn
 }
 
 // tick returns the number of the last multiple of the ageing interval.
@@ -62,7 +62,7 @@ func (m *Manager) priority(j *job, t time.Time) backends.Priority {
 	return j.base + backends.Priority(m.gained(j, t))
 }
 
-func (m *Manager) rank(j *job) rank { return rank{m.priority(j, m.now), j.seq} }
+func (m *Manager) rank(j *job) rank { return rank{m.priority(j, m.now), j.turn} }
 
 func (m *Manager) startAgeing(j *job) {
 	m.beforeChange(j)

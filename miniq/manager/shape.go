@@ -78,7 +78,7 @@ func (m *Manager) shapeOf(j *job) *shape {
 	s.grown = newHeap(posRank, func(a, b *job) bool { return m.final(a).before(m.final(b)) })
 	s.capping = newHeap(posCap, func(a, b *job) bool {
 		x, y := a.ageFrom+m.mayGain(a), b.ageFrom+m.mayGain(b)
-		return x < y || x == y && a.seq < b.seq
+		return x < y || x == y && a.turn < b.turn
 	})
 	m.findHosts(s)
 	m.shapes = append(m.shapes, s)
@@ -114,15 +114,15 @@ func growsBefore(a, b *job) bool {
 		return x > y
 	}
 	x, y := int64(a.base.Value())-a.ageFrom, int64(b.base.Value())-b.ageFrom
-	return x > y || x == y && a.seq < b.seq
+	return x > y || x == y && a.turn < b.turn
 }
 
 // final returns the rank that a job has once it gains no more.
 func (m *Manager) final(j *job) rank {
 	if !j.ageing {
-		return rank{j.base, j.seq}
+		return rank{j.base, j.turn}
 	}
-	return rank{j.base + backends.Priority(m.mayGain(j)), j.seq}
+	return rank{j.base + backends.Priority(m.mayGain(j)), j.turn}
 }
 
 // enqueue lets a job wait for resources.

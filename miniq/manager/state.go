@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -72,6 +73,7 @@ type savedKept struct {
 type savedJob struct {
 	ID        backends.ID
 	Seq       int64
+	Turn      int64 `json:",omitempty"` // 0: Seq
 	User      string
 	Work      int
 	Queue     string
@@ -206,7 +208,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	j := &job{
-		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted, bytes: s.Bytes,
+		id: s.ID, seq: s.Seq, turn: cmp.Or(s.Turn, s.Seq), user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted, bytes: s.Bytes,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares, pinEnds: s.PinEnds,
 		mark: s.Mark, requeues: s.Requeues, failedSaves: s.FailedSaves, preFailures: s.PreFailures, restarted: s.Restarted, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,

@@ -116,7 +116,7 @@ func (m *Manager) checkJobCount(by By, a *backends.Array) error {
 func (m *Manager) add(id backends.ID, e submittedJob, w *work, a *array) {
 	q := m.queueNamed(w.spec.Queue)
 	m.seq++
-	j := &job{id: id, seq: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.dummyFor, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
+	j := &job{id: id, seq: m.seq, turn: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.dummyFor, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
 	j.base = firstPriority(q, w.spec.Priority)
 	if e.dummy {
 		j.base = w.spec.Priority

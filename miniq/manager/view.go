@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -14,13 +15,26 @@ func (m *Manager) Snapshot(now, endedSince time.Time) *backends.Snapshot {
 	now = m.notBefore(now)
 	f := &backends.Snapshot{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
 	f.Hosts, f.Guaranteed = m.Hosts(), m.Guaranteed(now)
-	for j := m.first; j != nil; j = j.next {
+	for _, j := range m.inTurn() {
 		f.Jobs = append(f.Jobs, m.view(j, now))
 	}
 	for _, j := range m.endedSince(endedSince) {
 		f.Ended = append(f.Ended, m.view(j, now))
 	}
 	return f
+}
+
+// inTurn returns the jobs that have not ended, in the order of the queue's FIFO.
+func (m *Manager) inTurn() []*job {
+	jobs, sorted := make([]*job, 0, m.Open()), true
+	for j := m.first; j != nil; j = j.next {
+		sorted = sorted && j.turn == j.seq
+		jobs = append(jobs, j)
+	}
+	if !sorted {
+		slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.turn, b.turn) })
+	}
+	return jobs
 }
 
 // Hosts lists the hosts, by name.

@@ -174,7 +174,7 @@ func Write(dir string, c Config, program string) error {
 
 // Programs are the names that the binary answers to, beside its own.
 func Programs() []string {
-	return []string{"bhosts", "bjobs", "bkill", "bmgroup", "bmod", "bparams", "bqueues", "brequeue", "bresume", "brun", "bstop", "bsub", "btop", "lshosts", "lsid"}
+	return []string{"bbot", "bhosts", "bjobs", "bkill", "bmgroup", "bmod", "bparams", "bqueues", "brequeue", "bresume", "brun", "bstop", "bsub", "btop", "lshosts", "lsid"}
 }
 
 // ReadConfig reads a cluster's directory.

@@ -56,7 +56,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "brun":
 		return p.brun(args)
 	case "btop":
-		return p.btop(args)
+		return p.btop("btop", "top", args)
+	case "bbot":
+		return p.btop("bbot", "bottom", args)
 	case "bjobs", "bhosts", "bmgroup", "bqueues", "lshosts", "lsid", "bparams":
 		return p.list(args)
 	}
@@ -536,11 +538,11 @@ func (p *program) brun(args []string) int {
 	return p.act(a, "Failed to run the job%.0s: %s", "Job <%s> is being forced to run.")
 }
 
-// btop says that a job has moved. On lava it has not, where others rank above it.
-func (p *program) btop(args []string) int {
+// btop is btop and bbot: it says that a job has moved. On lava it has not, where others rank above it.
+func (p *program) btop(name, from string, args []string) int {
 	_, words, wrong := scan(Lava, lavaOptions("h|V|u:"), args)
 	if wrong != "" || len(words) == 0 || len(words) > 2 {
-		return p.fail("Usage: btop [-h] [-V] jobId | \"jobId[idxList]\" [position]")
+		return p.fail("Usage: %s [-h] [-V] jobId | \"jobId[idxList]\" [position]", name)
 	}
 	position := "1"
 	if len(words) == 2 {
@@ -554,6 +556,6 @@ func (p *program) btop(args []string) int {
 	if bad := answer.Results[0].Err; bad != "" {
 		return p.fail("%s: %s", words[0], bad)
 	}
-	fmt.Fprintf(p.stderr, "Job <%s> has been moved to position %s from top.\n", words[0], position)
+	fmt.Fprintf(p.stderr, "Job <%s> has been moved to position %s from %s.\n", words[0], position, from)
 	return 0
 }

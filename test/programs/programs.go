@@ -39,7 +39,7 @@ func Make(ctx context.Context, dir string, extra ...string) error {
 	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, text)
 	}
-	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod", "apeek", "aswitch", "ahist"} {
+	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod", "apeek", "aswitch", "ahist", "atop", "abot"} {
 		if err := os.Symlink("ajobs", filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -561,6 +561,7 @@ func (o *wrapperSite) peeks() {
 		{"aswitch low waits", 0, "Job <" + held + "> is switched to queue <low>\n"},
 		{"ajobs -noheader -o jobid:1\tqueue waits", 0, held + " low\n"},
 		{"aswitch low patterned", 1, "Job <" + array + ">: Job has started already\n"},
+		{"atop waits", 1, "atop: change the order of your jobs: not possible on this queue: lower the others by amod -sp, such as amod -sp 10 JOB\n"},
 		{"akill waits patterned", 0, "Job <" + held + "> is being terminated\nJob <" + array + "> is being terminated\n"},
 	} {
 		words := strings.Split(act.line, " ")
