@@ -90,6 +90,9 @@ func Ending(p *backends.Past) string {
 		return why
 	}
 	why = cmp.Or(why, p.Job.Reason)
+	if p.Job.ExitCode == 0 { // it never ran
+		return why
+	}
 	how := exitText(p.Job.ExitCode)
 	if why == "" {
 		return how

@@ -300,6 +300,7 @@ func (q *queue) runEnded(e *ended) {
 	if !j.killed && q.requeuesItself(j.Queue, code) {
 		q.feed(manager.Requeue{By: by(j.User), Acts: []backends.Act{{ID: j.id, Until: q.now.Add(never), Grace: time.Hour}}})
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: code})
+		q.account(j, q.now, code, 0)
 		j.gap, j.hold = gone, false
 		q.gapStep(j)
 		return
@@ -312,6 +313,7 @@ func (q *queue) gapStep(j *job) {
 	switch {
 	case j.gap == leaving && j.cut:
 		j.gap, j.gapAt, j.Stat, j.ExitCode, j.Ended = lost, time.Time{}, EXIT, requeueCode, q.now
+		q.account(j, q.now, requeueCode, 0)
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
 	case j.gap == waking:
 		j.gap, j.gapAt, j.Stat = noGap, time.Time{}, RUN
@@ -319,6 +321,7 @@ func (q *queue) gapStep(j *job) {
 		j.gapAt = time.Time{}
 	case j.gap == leaving:
 		j.gap, j.Stat, j.ExitCode, j.Gone, j.gapAt = gone, EXIT, requeueCode, true, q.now.Add(2*q.cfg.Second)
+		q.account(j, q.now, requeueCode, termRequeueAdmin)
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
 	case j.gap == gone:
 		j.Stat, j.Gone, j.left, j.killed = PEND, false, false, false

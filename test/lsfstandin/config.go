@@ -142,7 +142,7 @@ func Write(dir string, c Config, program string) error {
 	if err := os.WriteFile(filepath.Join(dir, configFile), text, 0o644); err != nil {
 		return err
 	}
-	conf := "LSF_CLUSTER_NAME=" + c.Cluster + "\nLSF_SERVERDIR=" + filepath.Join(dir, etcDir) + "\nLSF_BINDIR=" + filepath.Join(dir, binDir) + "\nLSF_ENVDIR=" + dir + "\nLSF_CONFDIR=" + dir + "\n"
+	conf := "LSF_CLUSTER_NAME=" + c.Cluster + "\nLSF_SERVERDIR=" + filepath.Join(dir, etcDir) + "\nLSF_BINDIR=" + filepath.Join(dir, binDir) + "\nLSF_ENVDIR=" + dir + "\nLSF_CONFDIR=" + dir + "\nLSB_SHAREDIR=" + filepath.Join(dir, shareDir) + "\n"
 	if c.Params.LimitUnit != "" {
 		conf += "LSF_UNIT_FOR_LIMITS=" + c.Params.LimitUnit + "\n"
 	}

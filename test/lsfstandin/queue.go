@@ -124,6 +124,7 @@ type effect struct {
 	hosts []backends.Placement
 	job   *job
 	sig   int
+	line  string // of lsb.acct
 }
 
 type doing uint8
@@ -134,6 +135,7 @@ const (
 	doStop
 	doContinue
 	doSignal
+	doAccount
 )
 
 // job is one job or element.
@@ -379,6 +381,11 @@ func (q *queue) finished(b backends.Job) {
 	if j.run == 0 {
 		j.ExitCode = 0 // a job that never ran has none
 	}
+	term := 0
+	if j.killed || j.run == 0 {
+		term = termOwner
+	}
+	q.account(j, j.Ended, j.ExitCode, term)
 }
 
 func (q *queue) forget(ids []backends.ID) {

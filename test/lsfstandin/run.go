@@ -42,6 +42,10 @@ type liveRun struct {
 
 // carryOut does what the queue wants done to processes.
 func (d *daemon) carryOut(e effect) {
+	if e.do == doAccount {
+		d.writeAccount(e.line)
+		return
+	}
 	name := runName(e.id, e.run)
 	if e.do == doStart {
 		d.startRun(name, e)
@@ -60,7 +64,7 @@ func (d *daemon) carryOut(e effect) {
 		r.lines <- fmt.Sprintf("signal %d", syscall.SIGCONT)
 	case doSignal:
 		r.lines <- fmt.Sprintf("signal %d", e.sig)
-	case doStart:
+	case doStart, doAccount:
 	}
 }
 
