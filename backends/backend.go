@@ -91,6 +91,8 @@ type Spec struct {
 	After       string        `json:",omitzero"` // a dependency in LSF's grammar
 	PreExec     string        `json:",omitzero"` // a line of its owner's, for /bin/sh, that is run before the job; unless it ends with 0 the job does not begin
 	PostExec    string        `json:",omitzero"` // another one, run after each of its runs
+	Mail        Mail          `json:",omitzero"`
+	Notify      string        `json:",omitzero"` // a line of its owner's, for /bin/sh, that reads what became of the job when it begins, ends or is requeued
 	Array       *Array        `json:",omitzero"`
 }
 
@@ -104,7 +106,7 @@ func (s *Spec) Equal(o *Spec) bool {
 		s.Stdin == o.Stdin && s.Stdout == o.Stdout && s.Stderr == o.Stderr && s.Truncate == o.Truncate &&
 		s.RunLimit == o.RunLimit && s.BeginTime == o.BeginTime && s.HeldUntil == o.HeldUntil && s.Hold == o.Hold &&
 		s.NoRequeue == o.NoRequeue && s.Rerunnable == o.Rerunnable && s.Interactive == o.Interactive && s.Terminal == o.Terminal &&
-		s.Exclusive == o.Exclusive && s.After == o.After && s.PreExec == o.PreExec && s.PostExec == o.PostExec && s.Array.equal(o.Array)
+		s.Exclusive == o.Exclusive && s.After == o.After && s.PreExec == o.PreExec && s.PostExec == o.PostExec && s.Mail == o.Mail && s.Notify == o.Notify && s.Array.equal(o.Array)
 }
 
 func (a *Array) equal(o *Array) bool {
@@ -141,6 +143,17 @@ func (s *Spec) OutputFile(id ID) string {
 		return name
 	}
 	return strings.TrimSuffix(s.Dir, "/") + "/" + name
+}
+
+// NotifyVariable is the variable in which a user names a command that reads what became of a job.
+const NotifyVariable = "ALLOTMENT_NOTIFY"
+
+// Mail says of what mails are sent, and to whom.
+type Mail struct {
+	Begin  bool
+	End    bool
+	Failed bool   // the end, but of a job that failed alone
+	To     string // an address; "": its owner
 }
 
 // Truncate says which of a job's output files its runs overwrite (bsub -oo, -eo).

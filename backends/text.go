@@ -64,7 +64,7 @@ func Unescape(s string) string {
 // MapTexts is the Spec with f applied to each of its texts. A list that f does
 // not change is shared with s.
 func (s Spec) MapTexts(f func(string) string) Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.PreExec, &s.PostExec} {
+	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.PreExec, &s.PostExec, &s.Mail.To, &s.Notify} {
 		*p = f(*p)
 	}
 	for _, p := range []*[]string{&s.Hosts, &s.Features, &s.Command, &s.Env} {

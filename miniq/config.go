@@ -27,6 +27,7 @@ type Config struct {
 	MaxBytes     unit.Size     `yaml:"max_bytes"`     // of commands, scripts and environments of such jobs; 0: any
 	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
 	EndHook      []string      `yaml:"end_hook"`      // a program and its arguments, run when a job has ended; empty: none
+	Sendmail     string        `yaml:"sendmail"`      // the path of a program that takes a mail as sendmail does
 	Environment  Environment   `yaml:"environment"`   // whose variables jobs have
 }
 
@@ -56,6 +57,7 @@ func DefaultConfig() Config {
 		MaxBytes:     DefaultMaxBytes,
 		KeepFinished: unit.Duration(DefaultKeepFinished),
 		Environment:  EnvironmentLSF,
+		Sendmail:     "/usr/sbin/sendmail",
 	}
 }
 
@@ -86,6 +88,9 @@ func (c *Config) Validate() error {
 	}
 	if len(c.EndHook) > 0 && !filepath.IsAbs(c.EndHook[0]) {
 		return fmt.Errorf("end_hook runs %q: name the program by its absolute path", c.EndHook[0])
+	}
+	if !filepath.IsAbs(c.Sendmail) {
+		return fmt.Errorf("sendmail is %q: want the path of a program, such as /usr/sbin/sendmail", c.Sendmail)
 	}
 	if c.MaxJobs < 0 {
 		return fmt.Errorf("max_jobs is %d, want 0 or more", c.MaxJobs)

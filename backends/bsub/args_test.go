@@ -204,7 +204,6 @@ func TestWarnings(t *testing.T) {
 	for line, want := range map[string]string{
 		"-n 2,4":                "of 2 to 4 slots the job gets 2",
 		"-qnormal":              "-qnormal is read as -q normal",
-		"-B":                    "option -B is ignored: no mail is sent",
 		"-app x":                "option -app is ignored",
 		"-W 10/hostA":           "/hostA is ignored",
 		"-m h1+2":               "+2 is ignored",

@@ -114,6 +114,8 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	field("Dependency Condition", s.After)
 	field("Pre-execute Command", s.PreExec)
 	field("Post-execute Command", s.PostExec)
+	field("Mail", mailText(s.Mail))
+	field("Notification Command", s.Notify)
 	if j.Memory > 0 {
 		field("Memory", size(j.Memory))
 	}
@@ -240,4 +242,18 @@ func size(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return strings.Replace(fmt.Sprintf("%.1f", value), ".0", "", 1) + " " + "KMGTP"[unit-1:unit]
+}
+
+// mailText says of what mails are sent, and to whom.
+func mailText(m backends.Mail) string {
+	var words []string
+	for _, w := range []struct {
+		given bool
+		word  string
+	}{{m.Begin, "begin"}, {m.End, "end"}, {m.Failed, "failed"}, {m.To != "", "to " + m.To}} {
+		if w.given {
+			words = append(words, w.word)
+		}
+	}
+	return strings.Join(words, " ")
 }

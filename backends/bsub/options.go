@@ -55,7 +55,6 @@ func (o *Option) meaning(differ map[string]backends.OptionMeaning) backends.Opti
 // what becomes of it on the bundled queue.
 func Options() []Option {
 	const (
-		mail   = "no mail is sent"
 		limit  = "the limit is not enforced"
 		csm    = "there is no Cluster Systems Manager here"
 		format = "write the options on the command line or as #BSUB lines"
@@ -67,7 +66,7 @@ func Options() []Option {
 		refused("-alloc_flags", "FLAGS", "f", csm),
 		ignored("-app", "PROFILE", "p", "there are no application profiles"),
 		ignored("-ar", "", "", "jobs are not resized"),
-		ignored("-B", "", "", mail),
+		honoured("-B", "", "", "a mail when the job begins", setMail(func(m *backends.Mail) { m.Begin = true })),
 		honoured("-b", "[[[YEAR:]MONTH:]DAY:]HH:MM", "23:30", "not started before this time; without a year, the next such time", setBegin),
 		ignored("-C", "SIZE", "0", limit),
 		ignored("-c", "[HH:]MM", "10", limit),
@@ -122,12 +121,12 @@ func Options() []Option {
 		honoured("-M", "SIZE", "16G", "memory that the whole job needs, and its limit; units K M G T P E; a plain number is MB (KB in LSF)", setMemory),
 		honoured("-m", "HOSTS", "h1 h2", "run on one of these hosts; preferences (h1+2) are ignored with a warning", setHosts),
 		ignored("-mig", "MINUTES", "10", "jobs are not migrated"),
-		ignored("-N", "", "", mail),
-		ignored("-Ne", "", "", mail),
+		honoured("-N", "", "", "a mail when the job has ended, and when it is requeued", setMail(func(m *backends.Mail) { m.End = true })),
+		honoured("-Ne", "", "", "a mail when the job has failed", setMail(func(m *backends.Mail) { m.Failed = true })),
 		honoured("-n", "MIN[,MAX]", "4", "job slots; a range takes its minimum, with a warning", setSlots),
 		refused("-network", "REQ", "x", "networks are not scheduled"),
 		refused("-nnodes", "N", "1", csm),
-		ignored("-notify", "EVENTS", "done", mail),
+		ignored("-notify", "EVENTS", "done", "use -B, -N and -Ne, or ALLOTMENT_NOTIFY"),
 		honoured("-o", "FILE", "out.%J", "standard output, appended to; %J is the job's ID, %I its index; a directory ends in / (default: %J.out, in an array %J.%I.out)", setFile((*builder).stdout, false)),
 		honoured("-oo", "FILE", "out", "as -o, overwritten", setFile((*builder).stdout, true)),
 		refused("-outdir", "DIR", "d", "name the files with -o and -e"),
@@ -154,7 +153,7 @@ func Options() []Option {
 		ignored("-ti", "", "", "a job whose dependency can't come true waits until it is killed"),
 		ignored("-tty", "", "", "there is no terminal to write to"),
 		refused("-U", "RESERVATION", "r", "there are no advance reservations"),
-		ignored("-u", "ADDRESS", "me@example.org", mail),
+		honoured("-u", "ADDRESS", "me@example.org", "where the mails of -B, -N and -Ne go (default: to the user); alone it is -N, too", setMailTo),
 		ignored("-ul", "", "", limit),
 		ignored("-v", "SIZE", "100", limit),
 		honoured("-W", "[HH:]MM[/HOST]", "1:30", "run limit, wall time; the host is ignored with a warning", setRunLimit),

@@ -169,6 +169,9 @@ func (b *builder) finish() error {
 	if b.saves > 0 {
 		b.addCheckpoint()
 	}
+	if err := b.finishMail(); err != nil {
+		return err
+	}
 	return b.finishScreen()
 }
 
@@ -324,6 +327,34 @@ func setExec(of func(*builder) *string) setter {
 		*of(b) = v
 		return nil
 	}
+}
+
+func setMail(set func(*backends.Mail)) setter {
+	return func(b *builder, _ string) error { set(&b.spec.Mail); return nil }
+}
+
+func setMailTo(b *builder, v string) error {
+	if v == "" {
+		return errors.New("empty address")
+	}
+	b.spec.Mail.To = v
+	return nil
+}
+
+// finishMail settles what is asked for together.
+func (b *builder) finishMail() error {
+	if m := &b.spec.Mail; m.To != "" && !m.Begin && !m.End && !m.Failed {
+		m.End = true
+	}
+	for _, entry := range b.spec.Env { // the last one counts
+		if line, found := strings.CutPrefix(entry, backends.NotifyVariable+"="); found {
+			b.spec.Notify = strings.TrimSpace(line)
+		}
+	}
+	if len(b.spec.Notify) > maxName {
+		return fmt.Errorf("%s is longer than %d characters: name a script", backends.NotifyVariable, maxName)
+	}
+	return nil
 }
 
 func setWait(b *builder, _ string) error { b.wait = true; return nil }

@@ -46,8 +46,8 @@ func bob(t *testing.T, q *fake.Queue, stdin string, words ...string) answer {
 
 func TestSubmissionCarriesDirEnvAndUmask(t *testing.T) {
 	q := fake.NewQueue()
-	got := bob(t, q, "", "asub", "-qlow", "-B", "-n", "2", "sh", "-c", "exit 3")
-	if want := (answer{0, "Job <99> is submitted to queue <normal>.\n", "asub: warning: -qlow is read as -q low\nasub: warning: option -B is ignored: no mail is sent\n"}); got != want {
+	got := bob(t, q, "", "asub", "-qlow", "-app", "p", "-n", "2", "sh", "-c", "exit 3")
+	if want := (answer{0, "Job <99> is submitted to queue <normal>.\n", "asub: warning: -qlow is read as -q low\nasub: warning: option -app is ignored: there are no application profiles\n"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	want := backends.Spec{

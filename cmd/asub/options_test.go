@@ -24,6 +24,10 @@ type trial struct {
 // trials returns the trial of each honoured option.
 func trials() map[string]trial {
 	return map[string]trial{
+		"-B":    {want: `Mail <begin>`},
+		"-N":    {want: `Mail <end>`},
+		"-Ne":   {want: `Mail <failed>`},
+		"-u":    {beside: []string{"-N"}, want: `Mail <end to me@example\.org>`},
 		"-b":    {want: `Specified Start Time <\w+ \w+ +\d+ 23:30:00>`},
 		"-cwd":  {want: `CWD <[^>]*/sub>`},
 		"-E":    {argument: "echo before", want: `: before\nout\n`},

@@ -24,7 +24,7 @@ type Message struct {
 	Subject string
 	Date    time.Time
 	Text    string
-	HTML    []byte
+	HTML    []byte // nil: there is the text alone
 }
 
 // maxAddresses bounds the recipients of a mail.
@@ -56,6 +56,12 @@ func Addresses(texts []string) ([]string, error) {
 	return all, nil
 }
 
+// Argv returns the command line that hands a mail to a program such as sendmail. No address can be
+// an option of it.
+func Argv(sendmail string, to []string) []string {
+	return append([]string{sendmail, "-i", "--"}, to...)
+}
+
 // Bytes returns the mail as programs such as sendmail read it, with line feeds alone.
 func (m *Message) Bytes() []byte {
 	sum := sha256.Sum256(append([]byte(m.Text), m.HTML...))
@@ -69,6 +75,9 @@ func (m *Message) Bytes() []byte {
 		kind    string
 		content []byte
 	}{{"text/plain", []byte(m.Text)}, {"text/html", m.HTML}} {
+		if part.content == nil {
+			continue
+		}
 		fmt.Fprintf(&b, "\n--%s\nContent-Type: %s; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n", boundary, part.kind)
 		w := quotedprintable.NewWriter(&b)
 		_, _ = w.Write(part.content) // a buffer takes all

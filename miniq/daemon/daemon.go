@@ -183,6 +183,7 @@ type daemon struct {
 	forget     *time.Timer
 	collecting bool   // objects of past jobs are being searched
 	hooks      *hooks // nil: there is none
+	tells      *teller
 }
 
 // storedBody is a body in memory, and since when it is in the journal.
@@ -221,7 +222,7 @@ func newDaemon(o Options, state string) *daemon {
 		changes: uint64(time.Now().UnixMicro()), // above any earlier daemon's count: its clients would wait for ever else
 		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, environments: map[string]*sharedEnvironment{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
-		snapshots: snapshotQueue{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), decoded: newRoom(decodedRoom),
+		snapshots: snapshotQueue{room: newRoom(2 * listRoom)}, tells: newTeller(), listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), decoded: newRoom(decodedRoom),
 	}
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
@@ -367,6 +368,7 @@ func (d *daemon) serve(ctx context.Context) error {
 // end detaches the nodes and writes the queue's state.
 func (d *daemon) end() error {
 	d.endHooks()
+	d.endTells()
 	d.detachAll()
 	if d.forget != nil {
 		d.forget.Stop()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/mail"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
@@ -252,12 +253,19 @@ func checkSpec(s *backends.Spec, b *body) error {
 		return fmt.Errorf("a job's name, project, description or dependency is longer than %d bytes", maxName)
 	case b.size() > maxBody:
 		return fmt.Errorf("a job's command, script and environment are longer than %d bytes", maxBody)
+	case len(s.Notify) > maxName || strings.ContainsRune(s.Notify, 0):
+		return fmt.Errorf("a job's notification command is longer than %d bytes, or holds a NUL byte", maxName)
 	case len(b.Command) == 0 && b.Script == nil:
 		return errors.New("a job without a command")
 	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(backends.Unescape(path)) > maxPath }):
 		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
 	case b.Umask > 0o777:
 		return fmt.Errorf("umask %#o: want 0 to 0777", b.Umask)
+	}
+	if s.Mail.To != "" {
+		if _, err := mail.Addresses([]string{s.Mail.To}); err != nil {
+			return err
+		}
 	}
 	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr, b.PreExec, b.PostExec}} {
 		for _, text := range list {

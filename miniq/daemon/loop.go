@@ -217,6 +217,7 @@ func (d *daemon) step(in *input, e *entry) {
 	for _, effect := range effects {
 		d.carryOut(effect)
 	}
+	d.tellOwners(in.event, effects, result)
 	if _, tick := in.event.(manager.Tick); !tick || len(effects) > 0 {
 		d.changed()
 	}

@@ -38,8 +38,7 @@ func (d *Desk) Mail(ctx context.Context, to []string, subject, text string, html
 		return invalidf("--mail: %w", err)
 	}
 	m := mail.Message{To: all, Subject: subject, Date: d.Now().In(d.zone()), Text: text, HTML: html}
-	argv := append([]string{d.PBA.Mail.Sendmail, "-i", "--"}, all...)
-	if _, err := command.Run(ctx, command.Command{Argv: argv, Stdin: bytes.NewReader(m.Bytes()), Timeout: mailTimeout}); err != nil {
+	if _, err := command.Run(ctx, command.Command{Argv: mail.Argv(d.PBA.Mail.Sendmail, all), Stdin: bytes.NewReader(m.Bytes()), Timeout: mailTimeout}); err != nil {
 		return fmt.Errorf("mail the report: %w: see pba.mail.sendmail in %s, and that program's log", err, d.Paths.Config)
 	}
 	return nil
