@@ -32,7 +32,7 @@ const (
 	tellTime     = 30 * time.Second // then it is killed, with its process group
 	tellGrace    = 5 * time.Second  // for those that run or wait when the daemon stops
 	waitingTells = 1000             // of one user; further ones are dropped
-	mailHour     = time.Hour
+	mailPeriod   = time.Hour
 	mailsPerHour = 30  // of one user; the rest is summed up in one mail
 	maxHeld      = 100 // lines of that mail
 )
@@ -172,7 +172,7 @@ type mailBudget struct {
 
 // take reports whether a mail may be sent now; else its subject is kept for the sum.
 func (m *mailBudget) take(now time.Time, subject string) bool {
-	for len(m.sent) > 0 && now.Sub(m.sent[0]) >= mailHour {
+	for len(m.sent) > 0 && now.Sub(m.sent[0]) >= mailPeriod {
 		m.sent = m.sent[1:]
 	}
 	if len(m.held) == 0 && len(m.sent) < mailsPerHour {
@@ -343,7 +343,7 @@ func (d *daemon) mayMail(u *toldUser, t *tell) bool {
 	}
 	if u.summing == nil {
 		sum := tell{job: backends.Job{ID: t.job.ID, User: t.job.User}, mail: true, to: t.to}
-		u.summing = time.AfterFunc(mailHour-now.Sub(u.budget.sent[0]), func() { d.queueTell(sum) })
+		u.summing = time.AfterFunc(mailPeriod-now.Sub(u.budget.sent[0]), func() { d.queueTell(sum) })
 	}
 	return false
 }

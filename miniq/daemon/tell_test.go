@@ -23,7 +23,7 @@ func TestMailBudget(t *testing.T) {
 			t.Fatal("one more is sent")
 		}
 	}
-	later := now.Add(mailHour + mailsPerHour*time.Second)
+	later := now.Add(mailPeriod + mailsPerHour*time.Second)
 	if m.take(later, "before the sum") {
 		t.Error("a mail is sent before those that were held back")
 	}

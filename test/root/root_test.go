@@ -30,6 +30,7 @@ func TestManyUsers(t *testing.T) {
 	}{
 		{"jobs run as their submitters", jobsRunAsTheirSubmitters},
 		{"scripts", scripts},
+		{"users are told as themselves", usersAreToldAsThemselves},
 		{"interactive jobs", interactive},
 		{"files are opened as the user", filesAreOpenedAsTheUser},
 		{"users can't act on others' jobs", actsOnOthersJobs},
@@ -142,6 +143,32 @@ func scripts(m *machine) {
 	}
 	m.mustRun(m.alice, "akill", "-J", "script", "0")
 	m.await("the script is gone", func() bool { found, _ := os.ReadDir(dir); return len(found) == 0 })
+}
+
+// The command that tells a user of a job runs as that user, without privileges, whatever the job is
+// called.
+func usersAreToldAsThemselves(m *machine) {
+	for _, p := range []*person{m.alice, m.bob} {
+		facts := filepath.Join(p.home, "facts")
+		notify := "ALLOTMENT_NOTIFY=grep -E '^(Uid|Gid|CapEff)' /proc/self/status >>" + facts + "; cat >>" + facts
+		r := m.with(p, []string{notify}, "asub", "-K", "-o", "/dev/null", "-J", "$(id)`id`\n;id", "true")
+		if r.status != 0 {
+			m.Fatal(r.out)
+		}
+		m.await("the owner is told of the end", func() bool {
+			data, _ := os.ReadFile(facts)
+			return strings.Contains(string(data), `{"event":"end"`) && strings.HasSuffix(string(data), "}\n")
+		})
+		uid, gid := strconv.Itoa(int(p.uid)), strconv.Itoa(int(p.gid))
+		contains(m.T, m.read(facts), "Uid:\t"+strings.Repeat(uid+"\t", 3)+uid+"\n")
+		contains(m.T, m.read(facts), "Gid:\t"+strings.Repeat(gid+"\t", 3)+gid+"\n")
+		contains(m.T, m.read(facts), "CapEff:\t0000000000000000\n")
+		info, err := os.Stat(facts)
+		m.must(err)
+		if owner(info) != p.uid {
+			m.Errorf("what %s is told belongs to user %d", p.name, owner(info))
+		}
+	}
 }
 
 func interactive(m *machine) {
