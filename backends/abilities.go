@@ -115,9 +115,9 @@ type ForWrappers struct {
 	// Modify changes pending jobs: each as a whole or not at all; and the run limit of those
 	// that have started, as far as the queue lets the caller. nil: amod can't.
 	Modify func(ctx context.Context, ids []ID, change Change) Errors
-	// Reorder puts pending jobs to a position, from 1 on, among those of their owner, from the
-	// first one or with bottom from the last one on. It lets none pass another user's job that
-	// the owner's own would not. nil: atop and abot can't.
+	// Reorder moves pending jobs to a position among the pending jobs of their owner: 1 is the
+	// first, with bottom the last. Jobs of one owner change places; the other users' stay where
+	// they are. nil: atop and abot can't.
 	Reorder func(ctx context.Context, ids []ID, position int, bottom bool) Errors
 	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
 	Record func(ctx context.Context, id ID) (*Record, error)

@@ -148,7 +148,7 @@ func (s *Spec) OutputFile(id ID) string {
 // NotifyVariable is the variable in which a user names a command that reads what became of a job.
 const NotifyVariable = "ALLOTMENT_NOTIFY"
 
-// Mail says of what mails are sent, and to whom.
+// Mail says which mails are sent, and to whom.
 type Mail struct {
 	Begin  bool
 	End    bool
