@@ -65,7 +65,8 @@ func parseNodes(names []string) ([]miniq.Node, error) {
 		}
 		nodes[i] = n
 	}
-	config := miniq.Config{Nodes: nodes}
+	config := miniq.DefaultConfig()
+	config.Nodes = nodes
 	if err := config.Validate(); err != nil {
 		return nil, shell.Usagef("option --node: %w", err)
 	}
