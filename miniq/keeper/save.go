@@ -28,7 +28,7 @@ func (k *supervisor) ask(w Want) {
 		return
 	}
 	k.asked = true
-	k.signalJob(&k.signalled, w.Signal, syscall.SIGCONT)
+	k.askJob(&k.signalled, w.Signal, syscall.SIGCONT)
 }
 
 // saidAll reports whether a job that was asked by a signal says by the status of its first

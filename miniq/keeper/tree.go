@@ -41,17 +41,35 @@ func signalTree(root int, signals ...syscall.Signal) {
 // others, whose ends may end it. It notes that it does unless the first one has ended already,
 // be it that this has not been seen yet: the job has ended by itself then.
 func (k *supervisor) signalJob(sent *atomic.Bool, signals ...syscall.Signal) {
-	signalled := 0
-	if !hasEnded(k.first) {
-		signalled = k.first
-		sent.Store(true)
-		proc.Process{PID: k.first, Start: proc.StartTime(k.first)}.Signal(signals...)
-	}
+	signalled := k.signalFirst(sent, signals...)
 	eachBelow(os.Getpid(), func(p proc.Process) {
 		if p.PID != signalled {
 			p.Signal(signals...)
 		}
 	})
+}
+
+// askJob is signalJob for the processes that are there now: those that a handler of the signal
+// starts, to save the job's work, would die of it.
+func (k *supervisor) askJob(sent *atomic.Bool, signals ...syscall.Signal) {
+	now := proc.Below(proc.All(), os.Getpid())
+	signalled := k.signalFirst(sent, signals...)
+	for _, p := range now {
+		if p.PID != signalled {
+			p.Signal(signals...)
+		}
+	}
+}
+
+// signalFirst sends signals to the job's first process, notes that, and returns its number; 0: it
+// has ended.
+func (k *supervisor) signalFirst(sent *atomic.Bool, signals ...syscall.Signal) int {
+	if hasEnded(k.first) {
+		return 0
+	}
+	sent.Store(true)
+	proc.Process{PID: k.first, Start: proc.StartTime(k.first)}.Signal(signals...)
+	return k.first
 }
 
 // hasEnded reports whether a child has ended, be it reaped or not.

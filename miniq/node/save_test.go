@@ -83,6 +83,15 @@ func TestSaveBySignal(t *testing.T) {
 	n.awaitText("child", "child\n")
 }
 
+// Programs that the handler of the signal starts, to save the work, do not get it: they would die.
+func TestSaversChildrenAreSpared(t *testing.T) { // R33
+	n := startNode(t, t.TempDir())
+	n.start(1, `trap 'for i in 0 1 2 3 4 5 6 7 8 9; do sleep 0.02 || exit 3; done; exit 85' USR1; echo up >up; sleep 1000 & wait`, 0o22)
+	n.awaitUp(1)
+	n.askBySignal(1, plenty)
+	n.awaitSave(1, 85, false, "")
+}
+
 // One that finishes instead ends with its own status, and one that does nothing has all its time.
 func TestSaveBySignalOtherEnds(t *testing.T) {
 	for then, c := range map[string]struct {
