@@ -84,7 +84,7 @@ func (f *farm) advance() {
 			switch {
 			case r.Phase != Expired:
 				continue
-			case r.Why == takenByOthers:
+			case r.Why == takenByOthers && f.tries(b):
 				f.tryOn(b, r)
 			default:
 				b.mem.Backoff = f.now.Add(f.policy.PendingThreshold << (b.mem.Expired + 1))
@@ -98,11 +98,9 @@ func (f *farm) advance() {
 const takenByOthers = "other jobs have its slots"
 
 // tryOn lets the next reclaim of a job be on the same hosts at once, for the slots that it still
-// lacks: what its victims left there would else be lost. The queue has considered it there.
+// lacks: what its victims left there would else be lost. The queue has considered it there. Where a
+// queue does not say so, the job may start elsewhere in a moment.
 func (f *farm) tryOn(b *job, r *Reclaim) {
-	if !f.tries(b) {
-		return
-	}
 	trials := maps.Clone(f.plan.Memory.Trials)
 	if trials == nil {
 		trials = map[backends.ID]Trial{}
