@@ -148,7 +148,7 @@ func (s *Spec) OutputFile(id ID) string {
 // NotifyVariable is the variable in which a user names a command that reads what became of a job.
 const NotifyVariable = "ALLOTMENT_NOTIFY"
 
-// Mail says which mails are sent, and to whom.
+// Mail is the events of a job that mails are sent about, and their recipient.
 type Mail struct {
 	Begin  bool
 	End    bool

@@ -244,7 +244,7 @@ func size(n int64) string {
 	return strings.Replace(fmt.Sprintf("%.1f", value), ".0", "", 1) + " " + "KMGTP"[unit-1:unit]
 }
 
-// mailText says which mails are sent, and to whom.
+// mailText lists the events that mails are sent about, and their recipient.
 func mailText(m backends.Mail) string {
 	var words []string
 	for _, w := range []struct {

@@ -16,7 +16,6 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/printable"
-	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // Bounds of what ahist lists.
@@ -34,9 +33,8 @@ type pastOptions struct {
 	within               string // since, as it was typed
 	most                 int
 	long, json           bool
-	wide, noHeader, only bool         // only: the columns of -o, without totals
-	format               *bsub.Format // nil: the usual columns
-	order                bsub.Order
+	wide, noHeader, only bool // only: the columns of -o, without totals
+	layout
 }
 
 func pastApp(p process) *cli.App {
@@ -79,16 +77,7 @@ func pastApp(p process) *cli.App {
 }
 
 func pastOptionsOf(c *cli.Context, p process) (pastOptions, error) {
-	args, err := jobArgs(c.Args().Slice())
-	if err != nil {
-		return pastOptions{}, err
-	}
-	args = slices.DeleteFunc(args, func(a bsub.JobArg) bool { return a.All })
-	own := ""
-	if len(args) == 0 {
-		own = p.user()
-	}
-	chosen, err := choiceOf(c, own)
+	chosen, args, err := listedBy(c, p)
 	if err != nil {
 		return pastOptions{}, err
 	}
@@ -105,25 +94,13 @@ func pastOptionsOf(c *cli.Context, p process) (pastOptions, error) {
 	case o.most < 1 || o.most > maxPast:
 		return o, shell.Usagef("option --limit: %d: want a number from 1 to %d", o.most, maxPast)
 	}
+	if err := readSince(c, &o.since); err != nil {
+		return o, err
+	}
 	if c.IsSet("since") {
-		if o.since, err = unit.ParseAgo(c.String("since")); err != nil {
-			return o, shell.Usagef("option --since: %w", err)
-		}
 		o.within = c.String("since")
 	}
-	if o.only {
-		f, err := bsub.ParseFormat(c.String("o"))
-		if err != nil {
-			return o, shell.Usagef("option -o: %w", err)
-		}
-		o.format = &f
-	}
-	if c.IsSet("sort") {
-		if o.order, err = bsub.ParseOrder(c.String("sort")); err != nil {
-			return o, shell.Usagef("option --sort: %w", err)
-		}
-	}
-	return o, nil
+	return o, o.layout.read(c)
 }
 
 // runPast is ahist.

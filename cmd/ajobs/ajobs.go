@@ -35,8 +35,40 @@ type jobsOptions struct {
 	each, noHeader                   bool
 	since                            time.Duration // how long ended jobs are listed
 	group                            string        // "": any
-	format                           *bsub.Format  // nil: the usual columns
-	order                            bsub.Order
+	layout
+}
+
+// layout is what is printed of each job, and in which order.
+type layout struct {
+	format *bsub.Format // nil: the usual columns
+	order  bsub.Order
+}
+
+// read reads -o and --sort.
+func (l *layout) read(c *cli.Context) (err error) {
+	if c.IsSet("o") {
+		f, err := bsub.ParseFormat(c.String("o"))
+		if err != nil {
+			return shell.Usagef("option -o: %w", err)
+		}
+		l.format = &f
+	}
+	if c.IsSet("sort") {
+		if l.order, err = bsub.ParseOrder(c.String("sort")); err != nil {
+			return shell.Usagef("option --sort: %w", err)
+		}
+	}
+	return nil
+}
+
+// readSince reads --since into a duration; without the option it stays as it is.
+func readSince(c *cli.Context, since *time.Duration) (err error) {
+	if c.IsSet("since") {
+		if *since, err = unit.ParseAgo(c.String("since")); err != nil {
+			return shell.Usagef("option --since: %w", err)
+		}
+	}
+	return nil
 }
 
 func jobsApp(p process) *cli.App {
@@ -91,16 +123,10 @@ func jobsApp(p process) *cli.App {
 }
 
 func jobsOptionsOf(c *cli.Context, p process) (jobsOptions, error) {
-	args, err := jobArgs(c.Args().Slice())
+	chosen, args, err := listedBy(c, p)
 	if err != nil {
 		return jobsOptions{}, err
 	}
-	args = slices.DeleteFunc(args, func(a bsub.JobArg) bool { return a.All })
-	own := ""
-	if len(args) == 0 {
-		own = p.user()
-	}
-	chosen, err := choiceOf(c, own)
 	chosen.dummies = chosen.dummies || len(args) > 0
 	o := jobsOptions{
 		choice: chosen, args: args, all: c.Bool("a"),
@@ -108,9 +134,6 @@ func jobsOptionsOf(c *cli.Context, p process) (jobsOptions, error) {
 		wide: c.Bool("w") || c.Bool("W"), json: c.Bool("json"), long: c.Bool("l") || c.Bool("UF"), unfolded: c.Bool("UF"),
 		watch: c.Bool("watch"), arrays: c.Bool("A"), summary: c.Bool("sum"), each: c.Bool("X"), noHeader: c.Bool("noheader"),
 		since: endedFor, group: c.String("G"),
-	}
-	if err != nil {
-		return o, err
 	}
 	if c.IsSet("G") {
 		if o.group == "" || c.IsSet("u") {
@@ -143,23 +166,13 @@ func (o *jobsOptions) addLayout(c *cli.Context) error {
 		f := bsub.WideFormat()
 		o.format = &f
 	}
-	if c.IsSet("o") {
-		f, err := bsub.ParseFormat(c.String("o"))
-		if err != nil {
-			return shell.Usagef("option -o: %w", err)
-		}
-		o.format = &f
+	if err := o.layout.read(c); err != nil {
+		return err
 	}
-	var err error
-	if c.IsSet("sort") {
-		if o.order, err = bsub.ParseOrder(c.String("sort")); err != nil {
-			return shell.Usagef("option --sort: %w", err)
-		}
+	if err := readSince(c, &o.since); err != nil {
+		return err
 	}
 	if c.IsSet("since") {
-		if o.since, err = unit.ParseAgo(c.String("since")); err != nil {
-			return shell.Usagef("option --since: %w", err)
-		}
 		o.ended = o.ended || !o.all && !o.running && !o.pending && !o.stopped
 		if !o.all && !o.ended {
 			return shell.Usagef("--since says how long ended jobs are listed: add -a or -d")

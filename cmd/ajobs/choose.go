@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -61,6 +62,22 @@ func choiceOf(c *cli.Context, own string) (choice, error) {
 		chosen.user, chosen.dummies = user, true
 	}
 	return chosen, nil
+}
+
+// listedBy reads which jobs a command lists: those that its arguments name, and what choiceOf reads.
+// Without arguments and -u these are the user's own.
+func listedBy(c *cli.Context, p process) (choice, []bsub.JobArg, error) {
+	args, err := jobArgs(c.Args().Slice())
+	if err != nil {
+		return choice{}, nil, err
+	}
+	args = slices.DeleteFunc(args, func(a bsub.JobArg) bool { return a.All })
+	own := ""
+	if len(args) == 0 {
+		own = p.user()
+	}
+	chosen, err := choiceOf(c, own)
+	return chosen, args, err
 }
 
 // Dummy jobs are chosen only where -u names a user or all: users did not submit them.

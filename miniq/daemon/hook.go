@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -246,10 +245,6 @@ func runHook(ctx context.Context, argv []string, j *backends.Job) error {
 
 // hookEnvironment returns a hook's environment: a PATH and variables about the job.
 func hookEnvironment(j *backends.Job) []string {
-	var hosts []string
-	for _, p := range j.Hosts {
-		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
-	}
 	stamp := func(t time.Time) string {
 		if t.IsZero() {
 			return ""
@@ -273,7 +268,7 @@ func hookEnvironment(j *backends.Job) []string {
 		{"EXIT_STATUS", strconv.Itoa(j.ExitCode)},
 		{"REASON", j.Reason},
 		{"SLOTS", strconv.Itoa(j.Slots)},
-		{"HOSTS", strings.Join(hosts, " ")},
+		{"HOSTS", strings.Join(hostOfSlots(j.Hosts), " ")},
 		{"REQUEUES", strconv.Itoa(j.Requeues)},
 		{"SUBMITTED", stamp(j.Submitted)},
 		{"STARTED", stamp(j.Started)},

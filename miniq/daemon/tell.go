@@ -196,7 +196,7 @@ func (m *mailBudget) sum(now time.Time) (held []string, more int) {
 
 // teller runs the programs.
 type teller struct {
-	reasons map[backends.ID]string // the loop's: why runs of those that are told of it are requeued
+	reasons map[backends.ID]string // why runs were requeued whose owners asked to be told; only the daemon's loop uses it
 	mu      sync.Mutex
 	users   map[string]*toldUser
 	running chan struct{} // has an element for each program that runs
@@ -206,7 +206,7 @@ type teller struct {
 	over    bool
 }
 
-// toldUser is one who was told something within the last hour, or is being told.
+// toldUser is what waits to be told to one user, and the user's budget of mails.
 type toldUser struct {
 	waiting []tell
 	busy    bool
