@@ -65,9 +65,10 @@ func (b *Balance) roundSize(hosts []*host, weights []float64) (items, few float6
 	whole, least := math.Inf(1), 0.0 // items; whole: in RoundTime
 	rates := b.rates(hosts)
 	for n, share := range percent(weights) {
-		if share > 0 && rates[n] > 0 {
-			whole = min(whole, b.options.RoundTime.Seconds()*rates[n]/(share/100))
-			least = max(least, float64(hosts[n].Slots)/(share/100))
+		// The share of a host that is next to nothing is 0 in hundredths: 0 / 0 is no number.
+		if part := share / 100; part > 0 && rates[n] > 0 {
+			whole = min(whole, b.options.RoundTime.Seconds()*rates[n]/part)
+			least = max(least, float64(hosts[n].Slots)/part)
 		}
 	}
 	if math.IsInf(whole, 1) { // no host that gets items was measured

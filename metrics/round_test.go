@@ -157,6 +157,18 @@ func TestLastRoundsOfOneHost(t *testing.T) {
 	}
 }
 
+// A host that is expected to do next to nothing still leaves rounds with a size.
+func TestNextBesideTinyShare(t *testing.T) {
+	b := metrics.New(metrics.Options{RoundTime: 1, Factors: metrics.Factors{metrics.CPU: 100}})
+	b.Join("a", metrics.Measures{metrics.CPU: 1}, 1)
+	b.Join("b", metrics.Measures{metrics.CPU: 1}, 1)
+	b.Done([]metrics.Response{{Host: "a", Items: 1, Took: 1}, {Host: "b", Items: 1, Took: time.Second}})
+	b.Join("c", metrics.Measures{metrics.CPU: 1e-321}, 1)
+	if got := b.Next(100, false); len(got) == 0 {
+		t.Error("nothing is given out, and 100 wait")
+	}
+}
+
 func TestSlots(t *testing.T) {
 	b := metrics.New(metrics.Options{})
 	b.Join("a", metrics.Measures{metrics.CPU: 1}, 4)
