@@ -86,7 +86,7 @@ func (a *applier) overdue() error {
 // batchSize returns how many actions from the first on go in one call.
 func (a *applier) batchSize(actions []plan.Action) int {
 	first := &actions[0]
-	if first.Reclaim != 0 || preempts(first.Verb) || a.skipReason(first) != "" {
+	if first.Reclaim != 0 || first.Verb.Preempts() || a.skipReason(first) != "" {
 		return 1
 	}
 	n := 1
@@ -96,8 +96,6 @@ func (a *applier) batchSize(actions []plan.Action) int {
 	}
 	return n
 }
-
-func preempts(v plan.Verb) bool { return v == plan.Requeue || v == plan.Suspend }
 
 // do does the n actions from the first on. It fails only where going on makes no
 // sense: the queue, or the ledger, can't be reached.
@@ -114,7 +112,7 @@ func (a *applier) do(first, n int) error {
 	}
 	ctx, cancel := a.actContext()
 	defer cancel()
-	if preempts(actions[0].Verb) {
+	if actions[0].Verb.Preempts() {
 		if err := a.checkVictim(ctx, &actions[0]); err != nil {
 			return a.recordResults(first, backends.Errors{err})
 		}
@@ -178,7 +176,7 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 		return fmt.Errorf("%w: it was not in the plan's snapshot", errGone)
 	}
 	able := a.e.Backend.Abilities()
-	around := plan.Around(was, act.Verb, a.plan, a.farm, able)
+	around := plan.Around(was, act.Verb, a.plan, a.farm, able.ForEngine)
 	ids := []backends.ID{act.Job, act.For}
 	for _, id := range around.IDs {
 		if id != act.Job && id != act.For {
@@ -225,7 +223,7 @@ func (a *applier) later(act *plan.Action) func(backends.ID) bool {
 		after := false
 		for i := range a.plan.Actions {
 			x := &a.plan.Actions[i]
-			if after && x.Job == id && preempts(x.Verb) && a.skipReason(x) == "" {
+			if after && x.Job == id && x.Verb.Preempts() && a.skipReason(x) == "" {
 				return true
 			}
 			after = after || x == act
@@ -399,7 +397,7 @@ func (a *applier) recordResults(first int, errs backends.Errors) error {
 			continue
 		case isGone(err):
 			a.record(first+i, ledger.Gone, err.Error())
-			if preempts(act.Verb) {
+			if act.Verb.Preempts() {
 				a.spare(act, err)
 				continue
 			}
@@ -417,7 +415,7 @@ func (a *applier) recordResults(first int, errs backends.Errors) error {
 		act := a.plan.Actions[first]
 		return fmt.Errorf("%s job %v: %w", act.Verb, act.Job, unreachable(a.ctx, lost))
 	}
-	if preempts(a.plan.Actions[first].Verb) {
+	if a.plan.Actions[first].Verb.Preempts() {
 		return a.flush()
 	}
 	return nil

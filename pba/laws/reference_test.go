@@ -28,7 +28,30 @@ type books struct {
 // pools lists the pools that a job matches and fits, where it runs or may run, most
 // specific first.
 func (b *books) pools(j *backends.Job) []int {
-	return slices.DeleteFunc(b.matching(j), func(i int) bool { return !b.placed(j, &b.policy.Allocations[i]) })
+	least := b.least(j)
+	return slices.DeleteFunc(b.matching(j), func(i int) bool {
+		return !b.placed(j, &b.policy.Allocations[i]) || b.policy.Allocations[i].Guarantee < least
+	})
+}
+
+// least returns how many slots an exclusive job that waits has for itself at least: all of the smallest
+// hosts that it could run on.
+func (b *books) least(j *backends.Job) int {
+	if !j.Exclusive || j.State == backends.Running || j.State == backends.Suspended {
+		return 0
+	}
+	var sizes []int
+	for _, h := range b.hosts {
+		if couldRun(h, j) {
+			sizes = append(sizes, h.Slots)
+		}
+	}
+	slices.Sort(sizes)
+	sum := 0
+	for _, n := range sizes[:min(max(j.MinHosts, 1), len(sizes))] {
+		sum += n
+	}
+	return sum
 }
 
 // matching is pools, wherever the job runs.

@@ -36,6 +36,7 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	books.moveReservations()
 	books.unreserve()
 	c.plan.Actions = served.withDummies(c.acts.all())
+	served.spareNeedless() // of the victims of open reclaims
 	books.status()
 	books.sendGuaranteed() // what the queue keeps for no normal job
 	books.remember()

@@ -35,7 +35,7 @@ type Nominee struct {
 
 // Around returns the surroundings of a plan's victim, whose act is verb. Where too many jobs would have to
 // be read, IDs are the victims and beneficiaries there alone, and Needless reports false.
-func Around(victim *backends.Job, verb Verb, p *Plan, farm *backends.Snapshot, able backends.Abilities) *Surroundings {
+func Around(victim *backends.Job, verb Verb, p *Plan, farm *backends.Snapshot, able backends.ForEngine) *Surroundings {
 	s := &Surroundings{victim: victim, frees: []measure{slotMeasure}, hosts: map[string]*backends.Host{}, ran: map[backends.ID]*backends.Job{}, asleep: map[backends.ID]*backends.Job{}}
 	if verb != Suspend {
 		if able.ManagesMemory && victim.Memory > 0 {
@@ -116,6 +116,36 @@ func (s *Surroundings) Needless(own backends.ID, now map[backends.ID]*backends.J
 		return waits && s.needsWhole(p.Host, now) ||
 			slices.ContainsFunc(s.frees, func(m measure) bool { return s.lacks(m, p.Host, now, later, waits) })
 	})
+}
+
+// spareNeedless takes the acts out of the plan that an earlier cycle intended and left out, and that would
+// be left out again (R18).
+func (s *serving) spareNeedless() {
+	if len(s.repeated) == 0 {
+		return
+	}
+	jobs := make(map[backends.ID]*backends.Job, len(s.state.Farm.Jobs))
+	for i := range s.state.Farm.Jobs {
+		jobs[s.state.Farm.Jobs[i].ID] = &s.state.Farm.Jobs[i]
+	}
+	for _, victim := range s.repeated {
+		n := slices.IndexFunc(s.plan.Actions, func(a Action) bool { return a.Job == victim.ID && a.Verb.Preempts() })
+		if n < 0 {
+			continue // its reclaim was cancelled
+		}
+		act := s.plan.Actions[n]
+		later := func(id backends.ID) bool {
+			return slices.ContainsFunc(s.plan.Actions[n+1:], func(a Action) bool { return a.Job == id && a.Verb.Preempts() })
+		}
+		if !Around(jobs[act.Job], act.Verb, &s.plan, s.state.Farm, s.state.Abilities).Needless(act.For, jobs, later) {
+			continue
+		}
+		victim.Fate = Spared
+		s.plan.Actions = slices.DeleteFunc(s.plan.Actions, func(a Action) bool { return a.Job == act.Job && a.Reclaim == act.Reclaim })
+		old := s.state.Memory.Jobs[act.Job]
+		mem := &s.byID[act.Job].mem
+		mem.Written, mem.WrittenAt = old.Written, old.WrittenAt
+	}
 }
 
 // needsWhole reports whether a beneficiary waits for all of a host.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func TestNeedless(t *testing.T) { // R18
 				victim, later = id(2), func(backends.ID) bool { return false }
 			}
 			k := slices.IndexFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == victim })
-			around := Around(&farm.Jobs[k], Requeue, p, farm, backends.Abilities{ForEngine: backends.ForEngine{ManagesMemory: true}})
+			around := Around(&farm.Jobs[k], Requeue, p, farm, backends.ForEngine{ManagesMemory: true})
 			for _, n := range []int64{1, 11, 13} {
 				if !slices.Contains(around.IDs, id(n)) {
 					t.Errorf("job %d is not read again: %v are", n, around.IDs)
@@ -176,8 +177,53 @@ func TestNeedlessIsBounded(t *testing.T) { // R18
 		farm.Jobs = append(farm.Jobs, backends.Job{ID: backends.ID{Job: int64(n + 1)}, State: backends.Running, Slots: 1, Hosts: at})
 	}
 	p := &Plan{Memory: Memory{Reclaims: []Reclaim{{ID: 1, Phase: Planned, Beneficiary: backends.ID{Job: 9999}, Hosts: at, Victims: []Victim{{ID: farm.Jobs[0].ID}}}}}}
-	around := Around(&farm.Jobs[0], Requeue, p, farm, backends.Abilities{})
+	around := Around(&farm.Jobs[0], Requeue, p, farm, backends.ForEngine{})
 	if len(around.IDs) != 2 || around.Needless(backends.ID{Job: 9999}, map[backends.ID]*backends.Job{{Job: 9999}: {State: backends.Pending}}, func(backends.ID) bool { return false }) {
 		t.Errorf("%d jobs are read again", len(around.IDs))
+	}
+}
+
+// A victim whose act was left out, as another reclaim's victim leaves enough on its host, is not in
+// the next plan.
+func TestActThatIsNotNeededIsNotRepeated(t *testing.T) { // R18
+	for _, leaves := range []int{1, 3} { // slots of the other victim; its beneficiary needs one
+		s := newScene(t, 1, 2+leaves).pool("chipA", 3)
+		s.policy.Thresholds = map[string]time.Duration{"chipA": 0}
+		s.job("bob", "", "n1", time.Hour)
+		spared := s.job("bob", "", "n1", 2*time.Hour)
+		other := s.job("bob", "", fmt.Sprintf("n1*%d", leaves), 3*time.Hour)
+		s.job("ann", "chipA", "", 0, slots(2))
+		s.rank(s.cycle())
+		first := &s.state.Memory.Reclaims[0]
+		if len(first.Victims) != 2 {
+			t.Fatalf("%+v", first.Victims)
+		}
+		for k := range first.Victims {
+			if v := &first.Victims[k]; v.ID != spared { // this one's act was done
+				j := s.at(v.ID)
+				j.State, j.Hosts, j.Mark, j.HeldUntil = backends.Held, nil, first.Mark(), s.now.Add(s.policy.HoldLimit)
+			}
+		}
+		second := s.job("ann", "chipA", "", 0)
+		s.state.Memory.Reclaims = append(s.state.Memory.Reclaims, Reclaim{
+			ID: 2, Beneficiary: second, Pool: 1, Project: "chipA", User: "ann", Need: 1, Hosts: []backends.Placement{{Host: "n1", Slots: 1}},
+			Victims: []Victim{{ID: other, User: "bob", Started: s.at(other).Started, Slots: leaves, Mode: backends.PreemptRequeue, Fate: Taken}},
+			Phase:   Acted, Planned: s.now, Acted: s.now,
+		})
+		s.state.Memory.Jobs[second] = JobMemory{Pool: 1, Entered: s.now}
+		s.at(other).Mark, s.at(other).Ending = "r2", true
+		p := s.cycle()
+		want, fate := "requeue "+spared.String(), Intended
+		if leaves > 1 {
+			want, fate = "", Spared
+		}
+		for _, v := range p.Memory.Reclaims[0].Victims {
+			if v.ID == spared && v.Fate != fate {
+				t.Errorf("with %d slots of the other victim the fate is %q, want %q", leaves, v.Fate, fate)
+			}
+		}
+		if got := preempted(p); got != want {
+			t.Errorf("with %d slots of the other victim preempted %q, want %q", leaves, got, want)
+		}
 	}
 }

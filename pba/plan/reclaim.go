@@ -146,6 +146,7 @@ func (s *serving) repeatOpen() {
 			victim.Save = j.saves.Wait
 			s.preemptVictim(j, b, r)
 			s.spare(j, "it is being taken back already")
+			s.repeated = append(s.repeated, victim)
 		}
 	}
 }

@@ -26,6 +26,8 @@ type serving struct {
 	trying  map[backends.ID]bool // jobs whose trials go on
 	ends    []ends               // hosts where jobs end soon
 	reasons map[*choices]string  // why no job can be preempted
+
+	repeated []*Victim // whose acts an earlier cycle intended and did not do
 }
 
 // serveDue serves the jobs whose clock has passed the threshold: with slots that are

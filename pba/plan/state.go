@@ -259,6 +259,9 @@ const (
 	Drop      Verb = "drop"  // dummy jobs of it
 )
 
+// Preempts reports whether the verb takes a job's slots.
+func (v Verb) Preempts() bool { return v == Requeue || v == Suspend }
+
 // Action is one thing to do to one job. Actions are done in the order of the
 // plan; those of one reclaim depend on each other: where one fails, the later
 // ones of the same reclaim are left out.
