@@ -115,6 +115,10 @@ type ForWrappers struct {
 	// Modify changes pending jobs: each as a whole or not at all; and the run limit of those
 	// that have started, as far as the queue lets the caller. nil: amod can't.
 	Modify func(ctx context.Context, ids []ID, change Change) Errors
+	// Reopen puts jobs that have ended, and that the queue still has, back into the queue under their
+	// IDs. ErrWrongState: the job has not ended, or the queue does not put it back. nil: arequeue -e
+	// and -d can't.
+	Reopen func(ctx context.Context, ids []ID) Errors
 	// Reorder moves pending jobs to a position among the pending jobs of their owner: 1 is the
 	// first, with bottom the last. Jobs of one owner change places; the other users' stay where
 	// they are. nil: atop and abot can't.

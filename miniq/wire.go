@@ -32,6 +32,7 @@ const (
 	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
 	OpMove      Op = "move"
 	OpReorder   Op = "reorder" // IDs to Position among their owner's, from the last one if Bottom
+	OpReopen    Op = "reopen"  // IDs, jobs that have ended
 	OpSnapshot  Op = "farm"
 	OpJobs      Op = "jobs"
 	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After

@@ -14,6 +14,7 @@ var actCases = []testCase{
 	{"a requeued job is held until its time", testRequeueUntil},
 	{"a suspended job is held until its time", testSuspendUntil},
 	{"the engine's hold", testHoldUntil},
+	{"jobs that have ended are requeued", testReopen},
 }
 
 func testConditional(s *suite) {
@@ -41,6 +42,29 @@ func testConditional(s *suite) {
 	if again.Started.Equal(was.Started) {
 		s.Errorf("two runs of job %v started at %v: they can't be distinguished", id, was.Started)
 	}
+}
+
+// An owner's command, and no act of the engine's.
+func testReopen(s *suite) {
+	s.need(s.able.Reopen != nil, "requeue a job that has ended")
+	failing := s.short(1)
+	failing.Command = []string{"/bin/sh", "-c", "exit 3"}
+	ids := s.submit(failing, s.short(1))
+	was := []backends.Job{s.awaitState(ids[0], backends.Exited), s.awaitState(ids[1], backends.Done)}
+	for _, j := range was {
+		s.awaitNewStart(j)
+	}
+	s.must("requeue of jobs that have ended", s.able.Reopen(s.ctx, ids))
+	for _, j := range was {
+		s.awaitJob(j.ID, "in the queue again", func(now backends.Job) bool { return !now.State.Ended() || now.Started.After(j.Started) })
+	}
+	waits := s.submitOne(s.job(s.newGate(), hostCount*slotsPerHost))
+	for i, err := range s.able.Reopen(s.ctx, []backends.ID{waits, {Job: 99_999}}) {
+		if want := []error{backends.ErrWrongState, backends.ErrUnknownJob}[i]; !errors.Is(err, want) {
+			s.Errorf("requeue as one that has ended: %v, want %v", err, want)
+		}
+	}
+	_ = s.Backend.Kill(s.ctx, append(ids, waits))
 }
 
 func testMark(s *suite) {

@@ -34,7 +34,7 @@ func takesMinutes(name string, flavour lsfstandin.Flavour) bool {
 	switch name {
 	case "run_limit", "held_from_the_start", "dummy_jobs_end_by_their_limit", "begin_time", "the_engine's_hold", "a_requeued_job_is_held_until_its_time", "a_suspended_job_is_held_until_its_time":
 		return true
-	case "an_act_on_another_run_is_refused", "requeue_keeps_ID_and_place,_and_counts",
+	case "an_act_on_another_run_is_refused", "jobs_that_have_ended_are_requeued", "requeue_keeps_ID_and_place,_and_counts",
 		"asked_by_a_signal:_saved,_and_the_next_run_is_told", "asked_by_a_signal:_finished", "asked_by_a_signal:_failed", "asked_by_a_signal:_out_of_time",
 		"asked_by_a_signal:_failed,_failed_again,_then_saved", "asked_by_a_signal:_all_processes_get_it":
 		return flavour == lsfstandin.LSF10 // bjobs shows only minutes

@@ -29,6 +29,18 @@ func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) back
 	return b.Errors()
 }
 
+// reopen puts jobs that have ended back into the queue: brequeue has an option for each kind of end.
+func (c *Client) reopen(ctx context.Context, ids []backends.ID) backends.Errors {
+	_, b := c.newBatch(ctx, ids, reconcile.Ended)
+	ended := func(as backends.State) batch {
+		return b.Where(func(it *item) bool { return it.Job.listed.State == as })
+	}
+	exited, done := ended(backends.Exited), ended(backends.Done)
+	c.runBatch(ctx, exited, "brequeue", "-e")
+	c.runBatch(ctx, done, "brequeue", "-d")
+	return b.Errors()
+}
+
 // reorder moves pending jobs by btop or bbot, which take one job. LSF lets users move jobs among
 // their own of the same priority. On lava btop prints the same where it moved none.
 func (c *Client) reorder(ctx context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {

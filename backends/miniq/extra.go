@@ -2,6 +2,7 @@ package miniq
 
 import (
 	"context"
+	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
@@ -29,6 +30,16 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 // reorder puts pending jobs to a position among those of their owner.
 func (c *Client) reorder(ctx context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpReorder, IDs: ids, Position: position, Bottom: bottom})
+}
+
+// reopen puts jobs that have ended back into the queue, some at a time: miniqd reads what they run.
+func (c *Client) reopen(ctx context.Context, ids []backends.ID) backends.Errors {
+	const atOnce = 500
+	var errs backends.Errors
+	for some := range slices.Chunk(ids, atOnce) {
+		errs = append(errs, c.batch(ctx, len(some), &miniq.Request{Op: miniq.OpReopen, IDs: some})...)
+	}
+	return errs
 }
 
 // closeHosts has hosts take no new jobs, or take them again.

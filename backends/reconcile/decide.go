@@ -59,6 +59,14 @@ func NotEnded[J Job](it *Item[J]) error {
 	return nil
 }
 
+// Ended is a check: the job has ended.
+func Ended[J Job](it *Item[J]) error {
+	if j := it.Job.Shown(); !j.State.Ended() {
+		return WrongState(j)
+	}
+	return nil
+}
+
 // InRun is a check: the job is in the run that an act means.
 func InRun[J Job](acts []backends.Act) func(*Item[J]) error {
 	return func(it *Item[J]) error {

@@ -43,6 +43,19 @@ func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) back
 	return b.Errors()
 }
 
+// reopen puts jobs that have ended back into the queue, as long as slurmctld has them (MinJobAge).
+// Slurm starts a requeued job no sooner than after two minutes.
+func (c *Client) reopen(ctx context.Context, ids []backends.ID) backends.Errors {
+	_, b := c.newBatch(ctx, ids, func(it *item) error {
+		if it.Job.NoRequeue {
+			return fmt.Errorf("job %v: %w: it can't be requeued", it.ID, backends.ErrWrongState)
+		}
+		return reconcile.Ended(it)
+	})
+	c.sendBatch(ctx, b, func(it *item) string { return "requeue " + name(it.ID) })
+	return b.Errors()
+}
+
 // wait waits until jobs have ended.
 func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	return reconcile.Wait(ctx, ids, c.Jobs)

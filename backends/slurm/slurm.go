@@ -84,7 +84,7 @@ func (c *Client) Abilities() backends.Abilities {
 		},
 		ForWrappers: backends.ForWrappers{
 			Filters: true, Options: options,
-			Queues: c.queues, Modify: c.modify, Record: c.record, History: c.history, Output: c.output, Wait: c.wait, Part: c.part, Signal: c.signal, WhyClosed: c.whyClosed,
+			Queues: c.queues, Modify: c.modify, Reopen: c.reopen, Record: c.record, History: c.history, Output: c.output, Wait: c.wait, Part: c.part, Signal: c.signal, WhyClosed: c.whyClosed,
 		},
 		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed, Accounts: c.accounts, Marks: true},
 		ForDoctor: backends.ForDoctor{Examine: c.Examine, ExamineFixed: c.examineFixed, Forget: c.Forget},

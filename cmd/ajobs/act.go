@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ type actionOptions struct {
 	choice
 	args   []bsub.JobArg
 	signal string // akill -s; "": none
+
+	requeues requeues // arequeue -e, -d and -a
 }
 
 // refusedOption is an option of LSF's that no queue of ours can honour.
@@ -70,7 +73,7 @@ func actionApp(p process, name, usage string, run func(context.Context, process,
 			case !all && (countChoices(c) > 0 || c.IsSet("m")):
 				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
 			}
-			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s")}, c.App.Writer)
+			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s"), requeues: requeues{c.Bool("e"), c.Bool("d"), c.Bool("a")}}, c.App.Writer)
 		},
 	}
 }
@@ -87,20 +90,29 @@ const (
 	resume
 	release
 	requeue
+	reopen
 	sendSignal
 	operations
 )
 
 // Why a job can't be acted upon, in LSF's words where it has some.
 var (
-	errFinished   = errors.New("Job has already finished")     //nolint:staticcheck // LSF's own words
-	errHasStarted = errors.New("Job has started already")      //nolint:staticcheck // in their manner
-	errNotStarted = errors.New("Job has not started yet")      //nolint:staticcheck // LSF's own words
-	errStopped    = errors.New("Job has already been stopped") //nolint:staticcheck // in their manner
-	errNotStopped = errors.New("Job is not stopped")           //nolint:staticcheck // in their manner
-	errNoJob      = errors.New("No matching job found")        //nolint:staticcheck // LSF's own words
-	errDenied     = errors.New("User permission denied")       //nolint:staticcheck // LSF's own words
+	errFinished   = errors.New("Job has already finished")       //nolint:staticcheck // LSF's own words
+	errHasStarted = errors.New("Job has started already")        //nolint:staticcheck // in their manner
+	errNotStarted = errors.New("Job has not started yet")        //nolint:staticcheck // LSF's own words
+	errStopped    = errors.New("Job has already been stopped")   //nolint:staticcheck // in their manner
+	errNotEnded   = errors.New("Job has not ended")              //nolint:staticcheck // in their manner
+	errNotFailed  = errors.New("Job is done: -d requeues it")    //nolint:staticcheck // in their manner
+	errNotDone    = errors.New("Job has failed: -e requeues it") //nolint:staticcheck // in their manner
+	errNotStopped = errors.New("Job is not stopped")             //nolint:staticcheck // in their manner
+	errNoJob      = errors.New("No matching job found")          //nolint:staticcheck // LSF's own words
+	errDenied     = errors.New("User permission denied")         //nolint:staticcheck // LSF's own words
 )
+
+// errGone is errNoJob for what is done to jobs that have ended.
+var errGone = fmt.Errorf("%w: a queue keeps jobs that have ended for a while only: submit it again", errNoJob)
+
+var errUnableToReopen = fmt.Errorf("requeue a job that has ended: %w: submit it again", backends.ErrUnable)
 
 // action is what a command does to jobs.
 type action struct {
@@ -108,6 +120,8 @@ type action struct {
 	signal int // of the operation sendSignal
 	// operationFor returns the operation for a job in a state, or why there is none.
 	operationFor func(backends.State) (operation, error)
+	// missing is the error of a job that the queue does not have; nil: errNoJob.
+	missing error
 }
 
 // target is one thing that the command line names, and the jobs that it is.
@@ -155,11 +169,19 @@ func (t *target) hasJustEnded() bool {
 func (o actionOptions) find(ctx context.Context, queue backends.Backend, p process, suits func(*backends.Job) bool) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
-		farm, err := queue.Snapshot(ctx, p.now())
+		since := p.now()
+		if o.requeues.ended() {
+			since = since.Add(-endedFor)
+		}
+		farm, err := queue.Snapshot(ctx, since)
 		if err != nil {
 			return nil, err
 		}
-		return targetsOf(farm.Jobs, func(j *backends.Job) bool { return o.includes(j) && suits(j) }), nil
+		jobs := farm.Jobs
+		if o.requeues.ended() {
+			jobs = append(slices.Clip(jobs), farm.Ended...)
+		}
+		return targetsOf(jobs, func(j *backends.Job) bool { return o.includes(j) && suits(j) }), nil
 	}
 	ids, err := idsOf(ctx, queue, p, o.args)
 	if err != nil {
@@ -177,15 +199,15 @@ func (o actionOptions) find(ctx context.Context, queue backends.Backend, p proce
 }
 
 // targetsOf returns a target for each job that is chosen, and one for each array: under the array's
-// ID if all of its unfinished elements are chosen, else with their indices.
+// ID if all of its elements among jobs are chosen, else with their indices.
 func targetsOf(jobs []backends.Job, chosen func(*backends.Job) bool) []*target {
 	var targets []*target
 	arrays := map[int64]*target{}
-	unfinished := map[int64]int{}
+	elements := map[int64]int{}
 	for i := range jobs {
 		j := &jobs[i]
 		if j.ID.Index != 0 {
-			unfinished[j.ID.Job]++
+			elements[j.ID.Job]++
 		}
 		switch t := arrays[j.ID.Job]; {
 		case !chosen(j):
@@ -201,7 +223,7 @@ func targetsOf(jobs []backends.Job, chosen func(*backends.Job) bool) []*target {
 	}
 	for id, t := range arrays {
 		t.label = backends.ID{Job: id}.String()
-		if len(t.jobs) < unfinished[id] {
+		if len(t.jobs) < elements[id] {
 			var indices []int
 			for i := range t.jobs {
 				indices = append(indices, max(t.jobs[i].ID.Index, 0))
@@ -243,7 +265,7 @@ func (a action) perform(ctx context.Context, queue backends.Backend, targets []*
 // summarize summarizes the results of a target's jobs: it is done if one of them is;
 // else the queue's own errors go before what the jobs' states forbade.
 func (t *target) summarize(results map[backends.ID]error, acted map[backends.ID]bool) {
-	t.err = errNoJob
+	t.err = backends.ErrUnknownJob
 	for _, wasActed := range []bool{false, true} {
 		for _, j := range t.jobs {
 			if acted[j.ID] != wasActed {
@@ -279,6 +301,11 @@ func (a action) operate(ctx context.Context, queue backends.Backend, op operatio
 			return send(ctx, ids, a.signal)
 		}
 		return backends.Fail(len(ids), backends.ErrUnable)
+	case reopen:
+		if again := queue.Abilities().Reopen; again != nil {
+			return again(ctx, ids)
+		}
+		return backends.Fail(len(ids), errUnableToReopen)
 	default:
 		return queue.Requeue(ctx, acts)
 	}
@@ -310,7 +337,7 @@ func (a action) report(p process, targets []*target, out io.Writer) error {
 func (a action) errorText(err error) string {
 	switch {
 	case errors.Is(err, backends.ErrUnknownJob):
-		err = errNoJob
+		err = cmp.Or(a.missing, errNoJob)
 	case errors.Is(err, backends.ErrDenied):
 		err = errDenied
 	case errors.Is(err, backends.ErrWrongState) && a.verb == bsub.Kill:

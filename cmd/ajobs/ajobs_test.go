@@ -337,7 +337,16 @@ func TestActionsDependOnJobState(t *testing.T) {
 		"akill -r 1":      {"", 2, "akill: option -r is refused: a job is removed when"},
 		"akill -g /x 0":   {"", 2, "akill: option -g is refused: there are no job groups"},
 		"akill -app x 0":  {"", 2, "akill: option -app is refused: there are no application profiles"},
-		"arequeue -e 8":   {"", 2, "arequeue: option -e is refused: a job that has ended is not requeued"},
+		"arequeue -e 8":   {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue -d 8":   {"", 1, "Job <8>: Job has failed: -e requeues it"},
+		"arequeue -ed 8":  {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue -e 1 2": {"", 1, "Job <1>: Job has not ended|Job <2>: Job has not started yet"},
+		"arequeue -e 0":   {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue 99":     {"", 1, "Job <99>: No matching job found\n"},
+		"arequeue -e 99":  {"", 1, "Job <99>: No matching job found: a queue keeps jobs that have ended for a while only: submit it again\n"},
+		"arequeue -d 5":   {"reopen 5[3]", 0, "Job <5> is being requeued"},
+		"arequeue -a 5":   {"requeue 5[1], reopen 5[3]", 0, "Job <5> is being requeued"},
+		"arequeue -a 0":   {"requeue 1, requeue 3, requeue 5[1], reopen 8", 0, "Job <5[1]> is being requeued"},
 		"akill -J x 0":    {"", 1, "akill: No matching job found"},
 		"astop 1 2 3":     {"hold 2, suspend 1", 1, "Job <1> is being stopped|Job <2> is being stopped|Job <3>: Job has already been stopped"},
 		"astop 5":         {"hold 5[2], suspend 5[1]", 0, "Job <5> is being stopped"},
@@ -366,6 +375,7 @@ func TestActionsDependOnJobState(t *testing.T) {
 	} {
 		q := fake.NewQueue()
 		q.Fail[backends.ID{Job: 6}] = fmt.Errorf("kill job 6: %w", backends.ErrDenied)
+		q.Extra.Reopen = q.Reopen
 		got := bob(t, q, strings.Fields(line)...)
 		if did := strings.Join(q.Calls, ", "); did != want.did || got.code != want.code {
 			t.Errorf("%s: did %s, code %d; want %s, code %d; %s", line, did, got.code, want.did, want.code, got.stderr)
@@ -375,6 +385,14 @@ func TestActionsDependOnJobState(t *testing.T) {
 				t.Errorf("%s says\n%s%swant\n%s", line, got.stdout, got.stderr, text)
 			}
 		}
+	}
+}
+
+// A queue that can't says so.
+func TestReopenIsRefused(t *testing.T) {
+	want := answer{1, "", "Job <8>: requeue a job that has ended: not possible on this queue: submit it again\n"}
+	if got := bob(t, fake.NewQueue(), "arequeue", "-e", "8"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

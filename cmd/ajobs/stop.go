@@ -8,6 +8,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
 // actionByState returns the action with an operation for each of some states; why is the error of
@@ -44,13 +46,62 @@ func runResume(ctx context.Context, p process, o actionOptions, out io.Writer) e
 }
 
 func requeueApp(p process) *cli.App {
-	app := actionApp(p, "arequeue", "requeue running jobs: they start again from the beginning", runRequeue)
-	const ended = "a job that has ended is not requeued: submit it again; on LSF use brequeue"
-	addRefused(app, []refusedOption{{"e", "", ended}, {"d", "", ended}, {"a", "", ended}})
+	app := actionApp(p, "arequeue", "requeue jobs: they start again from the beginning", runRequeue)
+	app.Description += "\nWithout an option it requeues jobs that have started; -e, -d and -a those that have ended, too, while the queue\n" +
+		"still has them (0: those of the last hour). These go behind all others, and what they waited for (-w) counts no more."
+	app.Metadata = map[string]any{commands.Clusters: true, commands.Examples: []grammar.Example{
+		{Line: "arequeue 12", Does: "end job 12's run, and start it again"},
+		{Line: "arequeue -e 12", Does: "run again all elements of the array 12 that failed"},
+		{Line: "arequeue -e -J 'sweep*' 0", Does: "all jobs of these names that failed within the last hour"},
+	}}
+	app.Flags = append(app.Flags,
+		&cli.BoolFlag{Name: "e", Usage: "jobs that have failed (EXIT)", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "d", Usage: "jobs that are done (DONE)", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "a", Usage: "jobs in every state but those that have not started, all elements of an array", DisableDefaultText: true},
+	)
 	return app
+}
+
+// requeues says which jobs arequeue is for.
+type requeues struct{ exited, done, all bool }
+
+// ended reports whether it is for jobs that have ended.
+func (r requeues) ended() bool { return r.exited || r.done || r.all }
+
+// operationFor returns what requeues a job in a state.
+func (r requeues) operationFor(state backends.State) (operation, error) {
+	switch state {
+	case backends.Running, backends.Suspended:
+		if r.all || !r.ended() {
+			return requeue, nil
+		}
+		return 0, errNotEnded
+	case backends.Exited:
+		switch {
+		case r.exited || r.all:
+			return reopen, nil
+		case r.done:
+			return 0, errNotDone
+		}
+		return 0, errFinished
+	case backends.Done:
+		switch {
+		case r.done || r.all:
+			return reopen, nil
+		case r.exited:
+			return 0, errNotFailed
+		}
+		return 0, errFinished
+	case backends.Pending, backends.Held:
+	}
+	return 0, errNotStarted
 }
 
 // runRequeue is arequeue.
 func runRequeue(ctx context.Context, p process, o actionOptions, out io.Writer) error {
-	return actionByState(bsub.Requeue, map[backends.State]operation{backends.Running: requeue, backends.Suspended: requeue}, errNotStarted).run(ctx, p, o, out)
+	again := action{verb: bsub.Requeue, operationFor: o.requeues.operationFor}
+	if o.requeues.ended() {
+		again.missing = errGone
+	}
+	return again.run(ctx, p, o, out)
 }

@@ -19,6 +19,8 @@ func (d *daemon) recordEntry(e *entry, event manager.Event, effects []manager.Ef
 	switch ev := event.(type) {
 	case manager.Submit:
 		n.submitted(e, ev, result)
+	case manager.Reopen:
+		n.reopened(e, ev)
 	case manager.Ended:
 		if result.Errors.First() == nil {
 			n.ended(e, ev)
@@ -226,6 +228,8 @@ func (n *entryChanges) effect(effect manager.Effect) {
 			n.finished(e.Array)
 		}
 		n.d.dropBody(e.Job.ID.Job)
+	case manager.Reopened:
+		n.put(state.Change{ID: e.ID, Event: reopenEvent, Detail: "by " + e.By + " after it had ended"})
 	case manager.Forgotten:
 		n.forgotten(e.IDs)
 	case manager.KillRun, manager.WakeAt:
@@ -264,11 +268,16 @@ func placements(list []backends.Placement) string {
 // storeBody keeps a body in memory until its jobs have ended, or memory is short
 // and it is in the state object.
 func (d *daemon) storeBody(user string, job int64, b *body, seq uint64, array *backends.Array) {
-	env := d.shareEnvironment(user, b)
 	left := 1
 	if array != nil {
 		left = len(array.Indices)
 	}
+	d.keepBody(user, job, b, seq, left)
+}
+
+// keepBody is storeBody for a job, or an array, of which so many have not ended.
+func (d *daemon) keepBody(user string, job int64, b *body, seq uint64, left int) {
+	env := d.shareEnvironment(user, b)
 	d.bodies[job] = &storedBody{body: b, env: env, seq: seq, left: left}
 	d.bodyBytes += b.memory()
 	d.young = append(d.young, job)
@@ -363,6 +372,11 @@ func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	if b := d.bodies[id.Job]; b != nil {
 		return b.body, nil
 	}
+	return d.storedBodyOf(id)
+}
+
+// storedBodyOf returns a job's body from its state object.
+func (d *daemon) storedBodyOf(id backends.ID) (*body, error) {
 	record, err := state.Read(d.objectDir(), id)
 	if err != nil {
 		return nil, err

@@ -267,8 +267,12 @@ func (x *examination) renew(id backends.ID) func() (string, error) {
 func (x *examination) compareEnds(j *backends.Job, facts *state.Facts, later []state.Change) {
 	recorded := ""
 	apply := func(seq uint64, event string) {
-		if seq <= x.d.seq && endsJob(event) {
+		switch {
+		case seq > x.d.seq:
+		case endsJob(event):
 			recorded = event
+		case event == reopenEvent:
+			recorded = ""
 		}
 	}
 	anew := false

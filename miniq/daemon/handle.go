@@ -50,6 +50,8 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.submit(c, req)
 	case miniq.OpPlace:
 		return d.answerDummies(c, req)
+	case miniq.OpReopen:
+		return d.reopen(c, req)
 	default:
 		return d.act(c, req)
 	}

@@ -332,6 +332,7 @@ func (Reserve) event() string     { return "reserve" }
 func (Guarantee) event() string   { return "guarantee" }
 func (Move) event() string        { return "move" }
 func (Reorder) event() string     { return "reorder" }
+func (Reopen) event() string      { return "reopen" }
 func (Modify) event() string      { return "modify" }
 func (NodeUp) event() string      { return "node_up" }
 func (CloseHosts) event() string  { return "close_hosts" }
@@ -364,6 +365,7 @@ func events() []Event {
 		Guarantee{},
 		Move{},
 		Reorder{},
+		Reopen{},
 		Modify{},
 		NodeUp{},
 		CloseHosts{},
@@ -432,12 +434,18 @@ type Notice struct {
 	Text string
 }
 
-// Finished says that a job ended and how; it comes once in its life. Array is the
-// array as a whole, with the last of its elements: Exited if one of them is, with
+// Finished says that a job ended and how; it comes once in its life, and once more for each time
+// that it was reopened. Array is the array as a whole, with the last of its elements: Exited if one of them is, with
 // the exit code of the first of those.
 type Finished struct {
 	Job   backends.Job
 	Array *backends.Job
+}
+
+// Reopened says that a job that had ended is in the queue again, as a user asked for.
+type Reopened struct {
+	ID backends.ID
+	By string
 }
 
 // Forgotten says that nothing is known of these jobs any more.
@@ -454,6 +462,7 @@ func (StopRun) effect()     {}
 func (ContinueRun) effect() {}
 func (Notice) effect()      {}
 func (Finished) effect()    {}
+func (Reopened) effect()    {}
 func (Forgotten) effect()   {}
 func (WakeAt) effect()      {}
 

@@ -38,6 +38,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		Reserve{admin, []backends.Reservation{{ID: id, Hosts: []string{"n1"}, Until: at}}},
 		Move{user, []backends.ID{id}, "low"},
 		Reorder{user, []backends.ID{id}, 2, true},
+		Reopen{user, []backends.ID{id}},
 		Modify{user, []backends.ID{id}, backends.Change{Name: &latin, Hosts: &[]string{latin}, Slots: new(int), BeginTime: &at, RunLimit: new(time.Duration)}, []PastEnd{{id, true, 7}}},
 		NodeUp{Name: "n1", Slots: 4, Memory: 16, Closed: true},
 		NodeDown{"n1"},

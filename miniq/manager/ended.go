@@ -87,6 +87,15 @@ func (m *Manager) markForTrim(user string, own *endedOf) {
 // dropEnded takes a job out of what the manager knows. Its array is thinned by
 // the caller.
 func (m *Manager) dropEnded(j *job) {
+	m.removeEnded(j)
+	if j.array == nil {
+		m.forgetName(j)
+	}
+	delete(m.jobs, j.id)
+}
+
+// removeEnded takes a job out of those that have ended.
+func (m *Manager) removeEnded(j *job) {
 	m.beforeChange(j)
 	m.beforeUnlink(j)
 	all := &m.ended
@@ -120,10 +129,6 @@ func (m *Manager) dropEnded(j *job) {
 	if own.sub(less); own.count == 0 {
 		delete(all.of, j.user)
 	}
-	if j.array == nil {
-		m.forgetName(j)
-	}
-	delete(m.jobs, j.id)
 }
 
 // Memory that jobs take, roughly. What one has in common with others is counted once,

@@ -204,6 +204,9 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"end2":    in(ends),
 		"kill":    in(func() { w.step(Kill{user, ids()}) }),
 		"requeue": in(func() { w.step(Requeue{admin, []backends.Act{w.act()}}) }),
+		"reopen": in(func() {
+			w.step(Reopen{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), ids()})
+		}),
 		"suspend": in(func() { w.step(Suspend{admin, []backends.Act{w.act()}}) }),
 		"resume": in(func() {
 			w.step(Resume{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), []backends.ID{w.liveID(true)}})

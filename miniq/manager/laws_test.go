@@ -181,6 +181,13 @@ func (w *world) follow(e Effect) {
 	case KillRun:
 		r := w.runs[e.ID]
 		r.killed, r.save, r.requeued = true, e.Save, false
+	case Reopened:
+		if !w.ended[e.ID] || w.runs[e.ID] != nil {
+			w.Fatalf("job %s is reopened, ended before: %v", e.ID, w.ended[e.ID])
+		}
+		w.ended[e.ID] = false
+		w.shown[e.ID], w.aged[e.ID] = backends.At(backends.LevelNormal, backends.DefaultValue), 0
+		delete(w.saves, e.ID)
 	case Finished:
 		if w.ended[e.Job.ID] || !e.Job.State.Ended() {
 			w.Fatalf("job %s finished as %v, ended before: %v", e.Job.ID, e.Job.State, w.ended[e.Job.ID])

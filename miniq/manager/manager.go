@@ -160,6 +160,8 @@ func (m *Manager) apply(e Event) Result {
 		return m.move(e)
 	case Reorder:
 		return m.reorder(e)
+	case Reopen:
+		return m.reopen(e)
 	case Modify:
 		return m.modify(e)
 	case NodeUp:

@@ -211,8 +211,8 @@ func (q *queue) cutOff(j *job) {
 // requeue is brequeue. For the manager the job is held until the gap is over.
 func (q *queue) requeue(j *job, a *act) string {
 	switch {
-	case a.Exited:
-		return q.requeueExited(j, a)
+	case a.Exited || a.Done:
+		return q.requeueEnded(j, a)
 	case j.over():
 		return errFinished
 	case !j.live():
@@ -229,15 +229,15 @@ func (q *queue) requeue(j *job, a *act) string {
 	return ""
 }
 
-// requeueExited is brequeue -e (volclava's sources, lsbatch/daemons/mbd.job.c,
+// requeueEnded is brequeue -e and -d (volclava's sources, lsbatch/daemons/mbd.job.c,
 // arrayRequeue). There the job is pending at once; here it shows EXIT for a second more.
-func (q *queue) requeueExited(j *job, a *act) string {
+func (q *queue) requeueEnded(j *job, a *act) string {
 	switch {
 	case j.live():
 		return errStarted
 	case !j.over():
 		return errNotStarted
-	case j.Stat == DONE:
+	case j.Stat == DONE && !a.Done, j.Stat != DONE && !a.Exited:
 		return errAction
 	case j.gap == gone:
 		return ""

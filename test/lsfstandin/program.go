@@ -458,6 +458,8 @@ func (p *program) choice(args []string, more string) (a act, sent string, rc int
 			a.Hold = true
 		case "e":
 			a.Exited = p.name == "brequeue"
+		case "d":
+			a.Done = p.name == "brequeue"
 		case "s":
 			n, err := strconv.Atoi(u.value)
 			if err != nil {

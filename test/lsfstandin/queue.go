@@ -67,6 +67,7 @@ type act struct {
 	Jobs   []string
 	Hold   bool   // brequeue -H
 	Exited bool   // brequeue -e: jobs that have ended as EXIT
+	Done   bool   // brequeue -d: jobs that are DONE
 	Hosts  string // brun -m
 	Signal int    // bkill -s
 	Queue  string // with job 0: of this queue only

@@ -481,6 +481,11 @@ func (o *wrapperSite) acts() {
 		{&o.alice, "akill " + array + "[0]", 1, "Job <" + array + "[0]>: No matching job found", array + "_2 PENDING"}, // Slurm forgets it at once
 		{&o.alice, "akill " + array, 0, "Job <" + array + "> is being terminated", array + "(_2)? CANCELLED"},
 		{&o.alice, "akill " + runs, 0, "Job <" + runs + "> is being terminated", runs + " CANCELLED"},
+		{&o.bob, "arequeue -e " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " CANCELLED"},
+		{&o.alice, "arequeue -d " + runs, 1, "Job <" + runs + ">: Job has failed: -e requeues it", runs + " CANCELLED"},
+		{&o.alice, "arequeue -e " + runs, 0, "Job <" + runs + "> is being requeued", runs + ` (PENDING|RUNNING) \w+ \d`},
+		{&o.alice, "akill " + runs, 0, "Job <" + runs + "> is being terminated", runs + " CANCELLED"},
+		{&o.alice, "arequeue -e " + array + "[0]", 1, "No matching job found: a queue keeps jobs that have ended for a while only", ""},
 		{&o.alice, "akill 4294967295", 1, "Job <4294967295>: No matching job found", ""},
 	} {
 		d := o.run(act.by, dir, strings.Fields(act.line)...)

@@ -111,6 +111,11 @@ func (q *Queue) Requeue(_ context.Context, acts []backends.Act) backends.Errors 
 	return q.record("requeue", actIDs(acts))
 }
 
+// Reopen does so, too. It is for Extra.
+func (q *Queue) Reopen(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.record("reopen", ids)
+}
+
 // NewQueue is a queue with jobs in every state, of bob and of alice.
 func NewQueue() *Queue {
 	job := func(id int64, index int, user, name string, state backends.State) backends.Job {
