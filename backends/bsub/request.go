@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/mail"
 )
 
 // Context is what a submission takes from the process that asks for it.
@@ -334,8 +335,8 @@ func setMail(set func(*backends.Mail)) setter {
 }
 
 func setMailTo(b *builder, v string) error {
-	if v == "" {
-		return errors.New("empty address")
+	if _, err := mail.Addresses([]string{v}); err != nil {
+		return err
 	}
 	b.spec.Mail.To = v
 	return nil

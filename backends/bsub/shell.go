@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/mail"
 )
 
 // Words returns the options and the command for the queue's own bsub. own are the
@@ -25,6 +26,8 @@ func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []st
 			warnings = append(warnings, warning)
 		case u.opt.Name == "-J" && checkBrackets(u.value) != nil:
 			return nil, nil, fmt.Errorf("option -J: %w", checkBrackets(u.value))
+		case u.opt.Name == "-u" && checkRecipients(u.value) != nil:
+			return nil, nil, fmt.Errorf("option -u: %w", checkRecipients(u.value))
 		case u.opt.Arg != "":
 			words = append(words, u.opt.Name, u.value)
 		default:
@@ -39,6 +42,13 @@ func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []st
 		return nil, nil, err
 	}
 	return append(words, line), warnings, nil
+}
+
+// checkRecipients checks the addresses that LSF sends mails to: it takes several, between
+// blanks or commas.
+func checkRecipients(value string) error {
+	_, err := mail.Addresses(strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' }))
+	return err
 }
 
 // ShellLine is a job's command as the one word that LSF gives to /bin/sh. LSF joins

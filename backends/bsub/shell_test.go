@@ -18,18 +18,19 @@ func TestWords(t *testing.T) {
 		"-Ne":  {Treatment: backends.Ignored, Note: "no mail is sent"},
 	}
 	for line, x := range map[string]struct{ words, warnings, fails string }{
-		"-P chipA -n4 -app x sleep 1": {words: "-P|chipA|-n|4|-app|x|sleep 1"},
-		"-Hx true":                    {words: "-H|-x|true"},
-		"-n 2 -n 3 -R a -R b true":    {words: "-n|3|-R|a|-R|b|true"},
-		"-qlow true":                  {words: "-q|low|true", warnings: "-qlow is read as -q low"},
-		"-Ne true":                    {words: "true", warnings: "option -Ne is ignored: no mail is sent"},
-		"-U r true":                   {fails: "option -U is not possible on this queue: there are none here"},
-		"-J x":                        {words: "-J|x"},
-		"-- -x":                       {words: "'-x'"},
-		"-jsdl f true":                {fails: "option -jsdl is not possible on this queue"}, // as everywhere, where nothing else is said
-		"sh -c exit_3":                {words: "sh -c exit_3"},
-		"-Is bash":                    {words: "-Is|bash"},
-		"-o out.%J -oo new true":      {words: "-oo|new|true"},
+		"-P chipA -n4 -app x sleep 1":       {words: "-P|chipA|-n|4|-app|x|sleep 1"},
+		"-Hx true":                          {words: "-H|-x|true"},
+		"-n 2 -n 3 -R a -R b true":          {words: "-n|3|-R|a|-R|b|true"},
+		"-qlow true":                        {words: "-q|low|true", warnings: "-qlow is read as -q low"},
+		"-Ne true":                          {words: "true", warnings: "option -Ne is ignored: no mail is sent"},
+		"-U r true":                         {fails: "option -U is not possible on this queue: there are none here"},
+		"-J x":                              {words: "-J|x"},
+		"-- -x":                             {words: "'-x'"},
+		"-jsdl f true":                      {fails: "option -jsdl is not possible on this queue"}, // as everywhere, where nothing else is said
+		"sh -c exit_3":                      {words: "sh -c exit_3"},
+		"-Is bash":                          {words: "-Is|bash"},
+		"-o out.%J -oo new true":            {words: "-oo|new|true"},
+		"-B -N -u ann@example.org,bob true": {words: "-B|-N|-u|ann@example.org,bob|true"}, // LSF takes several
 		"-w done(1)&&ended(2) -W 1:30 -b 9:00 ls": {words: "-w|done(1)&&ended(2)|-W|1:30|-b|9:00|ls"},
 	} {
 		scanned, err := Scan(strings.Fields(line))
@@ -44,7 +45,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s gives %q, warns %q", line, words, warnings)
 		}
 	}
-	for _, words := range [][]string{{""}, {"a\x00b"}, {"-J", "a\x00b", "true"}, {"-J", "sweep[1-10", "true"}} {
+	for _, words := range [][]string{{""}, {"a\x00b"}, {"-J", "a\x00b", "true"}, {"-J", "sweep[1-10", "true"}, {"-u", "-oQ", "true"}, {"-u", "ann bob\n", "true"}} {
 		line, err := Scan(words)
 		if err != nil {
 			t.Fatal(err)

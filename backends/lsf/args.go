@@ -116,6 +116,8 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 		return unable("LSF has no lowest priority but a queue of it (filter.low_queue)")
 	case s.Slots < 0:
 		return unable(fmt.Sprintf("%d slots", s.Slots))
+	case s.Mail.Failed && f != lsf10:
+		return unable("lava mails about every job that ends, not about those that failed alone: use -N")
 	case len(s.Command) == 0 && len(s.Script) == 0:
 		return nil, errors.New("nothing to run")
 	}
@@ -161,7 +163,11 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	o.flag("-r", s.Rerunnable)
 	o.flag("-rn", s.NoRequeue && f == lsf10) // lava has no such option: see description
 	o.flag("-x", s.Exclusive)
-	o.add("-o", "/dev/null") // else mail is sent; the launcher writes the job's own file
+	o.flag("-B", s.Mail.Begin)
+	o.flag("-N", s.Mail.End)
+	o.flag("-Ne", s.Mail.Failed && !s.Mail.End) // -N mails about those, too
+	o.text("-u", s.Mail.To)
+	o.add("-o", "/dev/null") // else mail is sent that nobody asked for; the launcher writes the job's own file
 	texts, err := launch(s)
 	if err != nil {
 		return nil, err
@@ -187,7 +193,7 @@ func (o *arguments) flag(option string, on bool) {
 
 // checkTexts rejects what LSF would change, or take for something else.
 func checkTexts(s *backends.Spec) error {
-	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.After}, s.Hosts...) {
+	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.After, s.Mail.To}, s.Hosts...) {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("%w: a control character in %q: LSF keeps none", backends.ErrUnable, text)
 		}

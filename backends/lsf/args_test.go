@@ -52,6 +52,7 @@ func TestArguments(t *testing.T) {
 		"begun":       {spec: with(func(s *backends.Spec) { s.BeginTime = noon }), lava: []string{"-J", "job"}},
 		"after":       {spec: with(func(s *backends.Spec) { s.After = "done(12) && ended(13)" }), lava: []string{"-J", "job", "-w", "done(12) && ended(13)"}},
 		"flags":       {spec: with(func(s *backends.Spec) { s.Hold, s.Rerunnable, s.Exclusive = true, true, true }), lava: []string{"-J", "job", "-H", "-r", "-x"}},
+		"mails":       {spec: with(func(s *backends.Spec) { s.Mail = backends.Mail{Begin: true, End: true, To: "ann@example.org"} }), lava: []string{"-J", "job", "-B", "-N", "-u", "ann@example.org"}},
 		"no requeue":  {spec: with(func(s *backends.Spec) { s.NoRequeue = true }), lava: []string{"-J", "job", "-Jd", "allotment:1;norequeue=1;"}, lsf10: []string{"-J", "job", "-Jd", "allotment:1;norequeue=1;", "-rn"}},
 		"tag, and so": {spec: with(func(s *backends.Spec) { s.NoRequeue, s.Description = true, "allotment:1;low=1; x" }), lava: []string{"-J", "job", "-Jd", "allotment:1;low=1;norequeue=1; x"}, lsf10: []string{"-J", "job", "-Jd", "allotment:1;low=1;norequeue=1; x", "-rn"}},
 	} {
@@ -76,6 +77,8 @@ func TestArguments(t *testing.T) {
 func TestUnsupportedSubmissions(t *testing.T) {
 	for name, s := range map[string]backends.Spec{
 		"interactive":       with(func(s *backends.Spec) { s.Interactive = true }),
+		"an address":        with(func(s *backends.Spec) { s.Mail = backends.Mail{End: true, To: "-oQ"} }),
+		"failed alone":      with(func(s *backends.Spec) { s.Mail.Failed = true }),
 		"a newline":         with(func(s *backends.Spec) { s.Name = "a\nJob <1>" }),
 		"an escape":         with(func(s *backends.Spec) { s.Project = "\x1b[31m" }),
 		"an array's name":   with(func(s *backends.Spec) { s.Name = "a[1-1000]" }),

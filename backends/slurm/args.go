@@ -59,7 +59,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	}
 	o := arguments{argv: []string{"sbatch", "--parsable"}}
 	// Slurm takes no NUL, and shows other control characters to users who list jobs.
-	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.Dir, s.Stdin, s.Stdout, s.Stderr}, s.Hosts...) {
+	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.Dir, s.Stdin, s.Stdout, s.Stderr, s.Mail.To}, s.Hosts...) {
 		if strings.ContainsRune(text, 0) {
 			return nil, fmt.Errorf("a NUL in %q", text)
 		}
@@ -91,6 +91,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	o.flag("no-requeue", s.NoRequeue)
 	o.flag("requeue", !s.NoRequeue)
 	o.flag("exclusive", s.Exclusive)
+	o.mail(s.Mail)
 	if s.After != "" {
 		after, err := dependency(s.After)
 		if err != nil {
@@ -152,6 +153,25 @@ func (o *arguments) project(s *backends.Spec, from ProjectFrom) (step string) {
 	}
 	o.text("comment", comment)
 	return step
+}
+
+// mail asks for Slurm's own mails. A job that failed has one mail: FAIL's, or END's if FAIL is
+// not asked for.
+func (o *arguments) mail(m backends.Mail) {
+	var events []string
+	if m.Begin {
+		events = append(events, "BEGIN")
+	}
+	if m.End {
+		events = append(events, "END", "REQUEUE")
+	}
+	if m.End || m.Failed {
+		events = append(events, "FAIL")
+	}
+	o.text("mail-type", strings.Join(events, ","))
+	if len(events) > 0 {
+		o.text("mail-user", m.To)
+	}
 }
 
 // size asks for slots and memory. Slurm ends a job that uses more memory than it asks

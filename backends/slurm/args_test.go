@@ -46,6 +46,33 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+func TestMailArguments(t *testing.T) {
+	for what, x := range map[string]struct {
+		mail backends.Mail
+		want []string
+	}{
+		"nothing":    {},
+		"begin":      {backends.Mail{Begin: true}, []string{"--mail-type=BEGIN"}},
+		"failed":     {backends.Mail{Failed: true}, []string{"--mail-type=FAIL"}},
+		"end":        {backends.Mail{End: true, Failed: true}, []string{"--mail-type=END,REQUEUE,FAIL"}},
+		"to another": {backends.Mail{Begin: true, End: true, To: "ann@example.org"}, []string{"--mail-type=BEGIN,END,REQUEUE,FAIL", "--mail-user=ann@example.org"}},
+	} {
+		sub, err := newSubmission(&backends.Spec{Command: []string{"true"}, Slots: 1, Mail: x.mail}, FromAccount, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, word := range sub.argv {
+			if strings.HasPrefix(word, "--mail") {
+				got = append(got, word)
+			}
+		}
+		if d := cmp.Diff(x.want, got); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+	}
+}
+
 func TestUnsupportedSubmissions(t *testing.T) {
 	for what, change := range map[string]func(*backends.Spec){
 		"a terminal":         func(s *backends.Spec) { s.Terminal = "/run/x" },

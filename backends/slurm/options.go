@@ -14,11 +14,10 @@ func options() map[string]backends.OptionMeaning {
 	}
 	const (
 		both     = "output and errors, if both are named, must both be overwritten or both appended to"
-		mail     = "no mail is sent: use sbatch --mail-type"
 		terminal = "a batch job has no terminal: use srun or salloc"
 	)
 	return map[string]backends.OptionMeaning{
-		"-B":   ignored(mail),
+		"-B":   honoured("Slurm mails at each start of the job (--mail-type=BEGIN), once for a job array, if the site has its MailProg"),
 		"-E":   refused("Slurm runs no command of a user's before a job: make it the first line of the job's script"),
 		"-Ep":  refused("Slurm runs no command of a user's after a job: make it the last line of the job's script"),
 		"-eo":  honoured("errors go there, overwritten; " + both),
@@ -36,15 +35,15 @@ func options() map[string]backends.OptionMeaning {
 		"-Lp":  ignored("licences are not asked for: use sbatch --licenses"),
 		"-M":   honoured("memory of the whole job, split evenly over its hosts; the site decides what happens to a job that uses more (TaskPlugin, JobAcctGatherParams)"),
 		"-m":   honoured("run on one of these hosts: the cluster's others are excluded; preferences (h1+2) are ignored with a warning; amod -m and -mn replace --nodelist and --exclude"),
-		"-N":   ignored(mail),
-		"-Ne":  ignored(mail),
+		"-N":   honoured("Slurm mails when the job has ended and when it is requeued (END,FAIL,REQUEUE), without a reason, once for a job array, if the site has its MailProg"),
+		"-Ne":  honoured("Slurm mails when the job has failed or has reached its run limit (FAIL), not when it is killed; once for a job array, if the site has its MailProg"),
 		"-oo":  honoured("output goes there, overwritten; " + both),
 		"-P":   honoured("project, as the job's account, wckey or comment (slurm.project_from); its step is passed in the environment (ALLOTMENT_STEP)"),
 		"-q":   honoured("partition; the first of a list, with a warning"),
 		"-r":   honoured("run again if its host is lost, as every job without -rn"),
 		"-sp":  ignored("one's own jobs start in the order of submission, or by the site's priority factors"),
 		"-U":   refused("reservations are not asked for: use sbatch --reservation"),
-		"-u":   ignored(mail),
+		"-u":   honoured("where Slurm's mails go (--mail-user); alone it is -N, too"),
 		"-w":   honoured("done, ended, exit and started of job numbers, all joined by && or all by ||; any other is refused"),
 		"-XF":  refused(terminal),
 	}

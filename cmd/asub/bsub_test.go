@@ -56,10 +56,12 @@ func TestAsubExecsNativeBsub(t *testing.T) {
 	const env = "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf"
 	for line, want := range map[string]execCall{
 		"-P chipA:synthesis -n4 -Is -app x sh -c a;b": {argv: "/lsf/bin/bsub|-P|chipA:synthesis|-n|4|-Is|-app|x|sh -c 'a;b'", env: env},
-		"-K -Ne true": {argv: "/lsf/bin/bsub|-K|true", env: env, answer: answer{stderr: "asub: warning: option -Ne is ignored: lava's bsub does not know it\n"}},
-		"-gpu n true": {answer: answer{code: 2, stderr: "asub: option -gpu is not possible on this queue: lava's bsub does not know it. Job not submitted.\n"}},
-		"-zz true":    {answer: answer{code: 2, stderr: "asub: unknown option -zz; see --help. Job not submitted.\n"}},
-		"-J script":   {argv: "/lsf/bin/bsub|-J|script", env: env},
+		"-K -Ne true":                   {argv: "/lsf/bin/bsub|-K|true", env: env, answer: answer{stderr: "asub: warning: option -Ne is ignored: lava's bsub does not know it\n"}},
+		"-B -N -u ann@example.org true": {argv: "/lsf/bin/bsub|-B|-N|-u|ann@example.org|true", env: env},
+		"-N -u -oQ true":                {answer: answer{code: 2, stderr: "asub: option -u: \"-oQ\" is no mail address: want one such as ann@example.org, or an account of this machine. Job not submitted.\n"}},
+		"-gpu n true":                   {answer: answer{code: 2, stderr: "asub: option -gpu is not possible on this queue: lava's bsub does not know it. Job not submitted.\n"}},
+		"-zz true":                      {answer: answer{code: 2, stderr: "asub: unknown option -zz; see --help. Job not submitted.\n"}},
+		"-J script":                     {argv: "/lsf/bin/bsub|-J|script", env: env},
 	} {
 		if got := bobOnLSF(t, "/lsf/bin/bsub", "sleep 1\n", false, strings.Fields(line)...); got != want {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", line, got, want)

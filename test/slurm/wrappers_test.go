@@ -31,6 +31,7 @@ func TestWrappers(t *testing.T) {
 		"acts":                        (*wrapperSite).acts,
 		"changes":                     (*wrapperSite).changes,
 		"output and names":            (*wrapperSite).peeks,
+		"mails":                       (*wrapperSite).mails,
 	} {
 		t.Run(name, func(t *testing.T) { part(o.withT(t)) })
 	}
@@ -67,6 +68,10 @@ type trial struct {
 
 func trials(held string) map[string]trial {
 	return map[string]trial{
+		"-B":    {want: []string{`MailUser=\S+ MailType=BEGIN\n`}},
+		"-N":    {want: []string{`MailUser=\S+ MailType=END,FAIL,REQUEUE\n`}},
+		"-Ne":   {want: []string{`MailUser=\S+ MailType=FAIL\n`}},
+		"-u":    {beside: []string{"-B"}, want: []string{`MailUser=me@example\.org MailType=BEGIN\n`}},
 		"-b":    {waits: true, want: []string{`StartTime=\S+T23:30:00 `}},
 		"-cwd":  {want: []string{`WorkDir=/\S+/sub\n`}},
 		"-e":    {beside: []string{"-o", "other.%J"}, want: []string{`err\.\d+: err\n`, `other\.\d+: out\nA=\n\n`}},
@@ -194,6 +199,52 @@ func (o *wrapperSite) finish(b begunTrial) string {
 		output += file.Name() + ": " + string(text) + "\n"
 	}
 	return output
+}
+
+// mails: what Slurm gives to its MailProg about jobs that asked for mails.
+func (o *wrapperSite) mails() {
+	dir := o.workDir(&o.alice)
+	mail := []string{"-B", "-N", "-u", "ann@example.org"}
+	done := o.submit(&o.alice, dir, append(mail, "-J", "done", "true")...)
+	failed := o.submit(&o.alice, dir, append(mail, "-J", "failed", "exit 3")...)
+	own := o.submit(&o.alice, dir, "-Ne", "-J", "own", "exit 4")
+	silent := o.submit(&o.alice, dir, "-Ne", "-J", "silent", "true")
+	array := o.submit(&o.alice, dir, "-N", "-J", "array[1-2]", "true")
+	killed := o.submit(&o.alice, dir, "-Ne", "-J", "killed", "sleep 1000")
+	requeued := o.submit(&o.alice, dir, "-N", "-J", "requeued", "sleep 1000")
+	for _, id := range []string{killed, requeued} {
+		o.running(id)
+	}
+	o.slurm("scontrol", "requeue", requeued)
+	if d := o.run(&o.alice, dir, "akill", killed); d.code != 0 {
+		o.Fatalf("akill: %+v", d)
+	}
+	for _, id := range []string{done, failed, own, silent, array, killed} {
+		o.ended(id)
+	}
+	var want []string
+	for _, line := range []string{
+		done + " ann@example.org Began", done + " ann@example.org Ended",
+		failed + " ann@example.org Began", failed + " ann@example.org Failed",
+		own + " " + o.alice.name + " Failed", requeued + " " + o.alice.name + " Requeued", array + " " + o.alice.name + " Ended",
+	} {
+		want = append(want, line)
+	}
+	slices.Sort(want)
+	read := func() (string, bool) {
+		text, err := os.ReadFile(o.mailed)
+		if err != nil {
+			return err.Error(), false
+		}
+		// Slurm job_id=ID or Array Summary Job_id=ID_* (ID), and the rest: see 22.05's slurmctld/agent.c, mail_job_info.
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^-s <?Slurm (?:Array \w+ )?Job_id=(\d+)\S* .*Name=\w+ (\w+).* (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+			got = append(got, m[1]+" "+m[3]+" "+m[2])
+		}
+		slices.Sort(got)
+		return string(text) + fmt.Sprintf("%q, want %q", got, want), slices.Equal(got, want)
+	}
+	o.await("the mails", read)
 }
 
 // notHonoured submits a job with each of the other options.

@@ -24,6 +24,7 @@ type wrapperSite struct {
 	cluster    *cluster.Cluster
 	built      string // the programs
 	home       string // ALLOTMENT_HOME
+	mailed     string // the arguments of each mail that Slurm sent: a line
 	group      string // of chipA, in which alice is
 	alice, bob person
 }
@@ -49,8 +50,13 @@ func newWrapperSite(t *testing.T) *wrapperSite {
 	hook := filepath.Join(o.home, "job_submit.lua")
 	o.must(os.WriteFile(hook, esub.JobSubmit(o.home), 0o644))
 	o.must(os.Mkdir(filepath.Join(dir, "cluster"), 0o755))
+	o.mailed = filepath.Join(dir, "mailed")
+	mailProg := filepath.Join(dir, "mailprog")
+	o.must(os.WriteFile(o.mailed, nil, 0o666))
+	o.must(os.Chmod(o.mailed, 0o666)) // slurmctld mails as SlurmUser
+	o.must(os.WriteFile(mailProg, []byte("#!/bin/sh\necho \"$*\" >>"+o.mailed+"\n"), 0o755))
 	o.cluster = cluster.New(t, cluster.Options{
-		Dir: filepath.Join(dir, "cluster"), JobSubmit: hook, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0 State=UP"},
+		Dir: filepath.Join(dir, "cluster"), JobSubmit: hook, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0 State=UP", "MailProg=" + mailProg},
 	})
 	o.configure("slurm: {conf: " + o.cluster.Conf() + "}\n")
 	return o
