@@ -38,33 +38,65 @@ func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.
 	return nil
 }
 
-// mostForeseen bounds the jobs of one list whose start is foreseen: each takes a decision of the engine.
+// mostForeseen bounds the jobs of one list whose start is foreseen.
 const mostForeseen = 10
 
 // outlook asks pba for the place in the queue of the first jobs that wait. What it does not
 // answer is left out: the list then names the command.
 func outlook(ctx context.Context, jobs []backends.Job) map[backends.ID]string {
+	var ids []backends.ID
+	for i := range jobs {
+		if j := &jobs[i]; j.State == backends.Pending && !j.IsDummy() && len(ids) < mostForeseen {
+			ids = append(ids, j.ID)
+		}
+	}
+	known := map[backends.ID]string{}
+	for id, s := range explained(ctx, ids) {
+		known[id] = s.Outlook.Text
+	}
+	return known
+}
+
+// story is what of pba explain --json is used here.
+type story struct {
+	ID      string `json:"id"`
+	Outlook struct {
+		Text string `json:"text"`
+	} `json:"outlook"`
+}
+
+// explained asks pba about jobs, all at once. Those that it does not explain are left out; all are
+// if the farm has no pba, or it does not answer in time.
+func explained(ctx context.Context, ids []backends.ID) map[backends.ID]story {
 	program, err := command.Sibling("pba")
+	if err != nil || len(ids) == 0 {
+		return nil
+	}
+	argv := []string{program, "explain", "--json"}
+	for _, id := range ids {
+		argv = append(argv, id.String())
+	}
+	const patience = 10 * time.Second
+	data, _ := command.Run(ctx, command.Command{Argv: argv, Timeout: patience}) // an error is about jobs that it left out
+	return parseStories(data, len(ids) > 1)
+}
+
+// parseStories reads what pba explain --json prints of one job, or of several.
+func parseStories(data []byte, several bool) map[backends.ID]story {
+	all := make([]story, 1)
+	var err error
+	if several {
+		err = json.Unmarshal(data, &all)
+	} else {
+		err = json.Unmarshal(data, &all[0])
+	}
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	known := map[backends.ID]string{}
-	for i := range jobs {
-		if jobs[i].State != backends.Pending || jobs[i].IsDummy() {
-			continue
-		}
-		if len(known) == mostForeseen {
-			break
-		}
-		known[jobs[i].ID] = ""
-		data, err := command.Run(ctx, command.Command{Argv: []string{program, "explain", "--json", jobs[i].ID.String()}})
-		var story struct {
-			Outlook struct{ Text string }
-		}
-		if err == nil && json.Unmarshal(data, &story) == nil {
-			known[jobs[i].ID] = story.Outlook.Text
+	known := map[backends.ID]story{}
+	for _, s := range all {
+		if id, err := backends.ParseID(s.ID); err == nil {
+			known[id] = s
 		}
 	}
 	return known

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,33 +17,78 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
+// maxExplained bounds the jobs that one command explains.
+const maxExplained = 100
+
 func explainCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
-		Description: "JOB is a job's ID, 12 or 12[3], or its name: your own job of that name, or another user's if you have none.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
+		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB...",
+		Description: "JOB is a job's ID, 12 or 12[3], or its name: your own job of that name, or another user's if you have none.\n" +
+			"Up to 100 JOBs are explained at once, from one snapshot of the queue.",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON: an object, or an array for several jobs, without those that are not known", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			args, err := commands.Args(c, 1, 1)
+			args, err := commands.Args(c, 1, -1)
 			if err != nil {
 				return err
 			}
+			if len(args) > maxExplained {
+				return shell.Usagef("%d jobs: at most %d can be explained at once", len(args), maxExplained)
+			}
 			return p.ask(c, func(ctx context.Context, d answers) error {
-				id, err := d.JobNamed(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				story, err := d.Explain(ctx, id)
-				if err != nil {
-					return err
-				}
+				stories, err := explained(ctx, d, args)
 				if c.Bool("json") {
-					return shell.PrintJSON(c.App.Writer, story)
+					return cmp.Or(printStories(c.App.Writer, stories, len(args) > 1), err)
 				}
-				printStory(c.App.Writer, story)
-				return nil
+				for i, story := range stories {
+					if i > 0 {
+						fmt.Fprintln(c.App.Writer)
+					}
+					printStory(c.App.Writer, story)
+				}
+				return err
 			})
 		},
 	}
+}
+
+// explained returns the stories of the jobs that are known; the error is about the others.
+func explained(ctx context.Context, d answers, args []string) ([]*desk.Story, error) {
+	var failed []error
+	var ids []backends.ID
+	for _, arg := range args {
+		if id, err := d.JobNamed(ctx, arg); err != nil {
+			failed = append(failed, err)
+		} else {
+			ids = append(ids, id)
+		}
+	}
+	var stories []*desk.Story
+	if len(ids) > 0 {
+		for _, x := range d.ExplainEach(ctx, ids) {
+			if x.Err != nil {
+				failed = append(failed, x.Err)
+			} else {
+				stories = append(stories, x.Story)
+			}
+		}
+	}
+	switch len(failed) {
+	case 0:
+		return stories, nil
+	case 1:
+		return stories, failed[0]
+	}
+	return stories, fmt.Errorf("%w; and %s", failed[0], printable.Count(len(failed)-1, "more error"))
+}
+
+func printStories(out io.Writer, stories []*desk.Story, several bool) error {
+	switch {
+	case several:
+		return shell.PrintJSON(out, append([]*desk.Story{}, stories...))
+	case len(stories) == 1:
+		return shell.PrintJSON(out, stories[0])
+	}
+	return nil
 }
 
 func printStory(out io.Writer, t *desk.Story) {

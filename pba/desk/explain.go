@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -76,10 +77,31 @@ type Considered struct {
 	Spared string `json:"spared,omitempty"` // why it can't be preempted; "": it can
 }
 
+// Explained is a job's story, or why there is none.
+type Explained struct {
+	Story *Story
+	Err   error
+}
+
 // Explain asks the planner of a job that the queue shows, and the ledger and the
 // queue of one that has ended.
 func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
-	e, outlook, err := d.explainNow(ctx, id)
+	x := d.ExplainEach(ctx, []backends.ID{id})[0]
+	return x.Story, x.Err
+}
+
+// ExplainEach is Explain for several jobs, in their order, from one snapshot and one decision.
+func (d *Desk) ExplainEach(ctx context.Context, ids []backends.ID) []Explained {
+	all := make([]Explained, len(ids))
+	now := d.explainer(ctx, ids)
+	for i, id := range ids {
+		all[i].Story, all[i].Err = d.explain(ctx, now, id)
+	}
+	return all
+}
+
+func (d *Desk) explain(ctx context.Context, now *explainer, id backends.ID) (*Story, error) {
+	e, outlook, err := now.explain(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -117,52 +139,84 @@ func (d *Desk) Part(ctx context.Context, job int64, part int) (backends.ID, erro
 	return id, nil
 }
 
-// explainNow returns the planner's explanation and outlook, or the ledger's explanation where
+// explainer explains jobs of one snapshot by one decision, and others by the ledger and by what
+// the queue still has of them.
+type explainer struct {
+	d        *Desk
+	seen     pba.Result
+	err      error // the queue was not seen
+	decision plan.Decision
+	shown    map[backends.ID]plan.Explanation
+	runs     func(user string) plan.Runs
+	failed   error // of runs
+	gone     []backends.Job
+	goneErr  error
+}
+
+func (d *Desk) explainer(ctx context.Context, ids []backends.ID) *explainer {
+	x := &explainer{d: d, shown: map[backends.ID]plan.Explanation{}}
+	x.runs = d.runs(ctx, &x.failed)
+	if x.seen, x.err = d.observe(ctx); x.err == nil {
+		x.decision = plan.Decide(x.seen.State, x.seen.Rules.Policy, x.seen.State.Farm.At)
+		for _, id := range ids {
+			if e, ok := x.decision.Explain(id); ok {
+				x.shown[id] = e
+			}
+		}
+	}
+	gone := slices.DeleteFunc(slices.Clone(ids), func(id backends.ID) bool { _, shown := x.shown[id]; return shown })
+	if len(gone) > 0 {
+		x.gone, x.goneErr = d.queue.Jobs(ctx, gone)
+	}
+	return x
+}
+
+// explain returns the planner's explanation and outlook, or the ledger's explanation where
 // the queue shows no such job, or can't be reached.
-func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, *Outlook, error) {
-	r, err := d.observe(ctx)
-	if err != nil {
-		if e, known := d.remembered(ctx, id); known == nil {
+func (x *explainer) explain(ctx context.Context, id backends.ID) (plan.Explanation, *Outlook, error) {
+	if x.err != nil {
+		if e, known := x.remembered(ctx, id); known == nil {
 			return e, nil, nil
 		}
-		return plan.Explanation{}, nil, err
+		return plan.Explanation{}, nil, x.err
 	}
-	e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id)
+	e, ok := x.shown[id]
 	if !ok {
-		e, err = d.remembered(ctx, id)
+		e, err := x.remembered(ctx, id)
 		return e, nil, err
 	}
-	e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
+	e.History = x.seen.State.Memory.Jobs[id].History // without what the next cycle would write
 	if e.Class == "pba" {
 		return e, nil, nil // the promise says more
 	}
-	var failed error
-	x, waits := plan.Foresee(r.State, r.Rules.Policy, r.State.Farm.At, id, d.runs(ctx, &failed))
-	if !waits || failed != nil {
-		return e, nil, failed
+	foreseen, waits := x.decision.Foresee(id, x.runs)
+	if !waits || x.failed != nil {
+		return e, nil, x.failed
 	}
-	return e, newOutlook(x), nil
+	return e, newOutlook(foreseen), nil
 }
 
 var errUnknownJob = errors.New("neither the queue nor the ledger knows it")
 
 // remembered explains a job that the snapshot does not show.
-func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+func (x *explainer) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+	d := x.d
 	e := plan.Explanation{Threshold: time.Duration(d.PBA.PendingThreshold)}
 	ended, err := d.ledger.EndedJob(ctx, id)
 	if err != nil {
 		return e, err
 	}
-	jobs, err := d.queue.Jobs(ctx, []backends.ID{id})
-	if err != nil && ended == nil {
-		return e, err
+	at := slices.IndexFunc(x.gone, func(j backends.Job) bool { return j.ID == id || id.Index == 0 && j.ID.Job == id.Job })
+	if x.goneErr != nil && ended == nil {
+		return e, x.goneErr
 	}
 	switch {
-	case len(jobs) > 0:
+	case at >= 0:
 		rules, err := d.rules(ctx, d.Now())
 		if err != nil {
 			return e, err
 		}
+		jobs := []backends.Job{x.gone[at]}
 		pba.Resolve(d.queue.Abilities().ForEngine, rules.Policy.Projects, jobs)
 		if e.Job = jobs[0]; ended != nil {
 			e.Job.Project = ended.Job.Project // by its present name

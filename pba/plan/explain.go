@@ -47,13 +47,30 @@ type Considered struct {
 	Protected bool // it lost more than max_lost: it goes only where no others will do (R35)
 }
 
+// Decision answers questions about single jobs from one decision.
+type Decision struct {
+	f     *serving
+	given *backends.Snapshot
+	now   time.Time
+}
+
+// Decide decides as Make does.
+func Decide(state State, policy Policy, now time.Time) Decision {
+	return Decision{decide(state, policy, now), state.Farm, now}
+}
+
 // Explain decides as Make does and returns what concerns one job. It reports false
 // where the snapshot does not hold the job.
 func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explanation, bool) {
-	f := decide(state, policy, now)
-	e, ok := f.explanation(state.Farm, id)
+	return Decide(state, policy, now).Explain(id)
+}
+
+// Explain returns what concerns one job. It reports false where the snapshot does not hold
+// the job.
+func (d Decision) Explain(id backends.ID) (Explanation, bool) {
+	e, ok := d.f.explanation(d.given, id)
 	if e.Class == "pba" && e.Job.State != backends.Running {
-		f.consider(f.jobs[f.placeOf(id)], &e)
+		d.f.consider(d.f.jobs[d.f.placeOf(id)], &e)
 	}
 	return e, ok
 }

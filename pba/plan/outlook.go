@@ -40,8 +40,8 @@ const maxForeseen = 2000
 
 // Foresee plays the queue forward up to the start of a job, from run limits and users' past
 // runs. It reports false for a job that does not wait for slots.
-func Foresee(state State, policy Policy, now time.Time, id backends.ID, runs func(user string) Runs) (Outlook, bool) {
-	f := decide(state, policy, now)
+func (d Decision) Foresee(id backends.ID, runs func(user string) Runs) (Outlook, bool) {
+	f, now := d.f, d.now
 	queue := f.queueNow()
 	at := slices.IndexFunc(queue, func(j *job) bool { return j.ID == id })
 	if at < 0 {

@@ -66,13 +66,13 @@ func TestOutlook(t *testing.T) {
 	} {
 		s := newScene(t, 1, 2)
 		id := c.scene(s)
-		if got, ok := Foresee(s.state, s.policy, s.now, id, past); !ok || got != c.want {
+		if got, ok := Decide(s.state, s.policy, s.now).Foresee(id, past); !ok || got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	s := newScene(t, 1, 2)
 	id := s.job("bob", "", "n1", 0)
-	if got, ok := Foresee(s.state, s.policy, s.now, id, past); ok {
+	if got, ok := Decide(s.state, s.policy, s.now).Foresee(id, past); ok {
 		t.Errorf("a running job: %+v", got)
 	}
 }

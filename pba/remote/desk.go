@@ -277,6 +277,15 @@ func (c *Client) Explain(ctx context.Context, id backends.ID) (*desk.Story, erro
 	return get[desk.Story](ctx, c, "/jobs/"+url.PathEscape(id.String()), nil)
 }
 
+// ExplainEach is desk.Desk's.
+func (c *Client) ExplainEach(ctx context.Context, ids []backends.ID) []desk.Explained {
+	all := make([]desk.Explained, len(ids))
+	for i, id := range ids {
+		all[i].Story, all[i].Err = c.Explain(ctx, id)
+	}
+	return all
+}
+
 // JobNamed is desk.Desk's, but for parts: the API knows jobs by their own numbers, and by their names.
 func (c *Client) JobNamed(ctx context.Context, text string) (backends.ID, error) {
 	if job, part, ok := backends.ParsePart(text); ok {
