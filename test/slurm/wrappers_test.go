@@ -222,13 +222,10 @@ func (o *wrapperSite) mails() {
 	for _, id := range []string{done, failed, own, silent, array, killed} {
 		o.ended(id)
 	}
-	var want []string
-	for _, line := range []string{
+	want := []string{
 		done + " ann@example.org Began", done + " ann@example.org Ended",
 		failed + " ann@example.org Began", failed + " ann@example.org Failed",
 		own + " " + o.alice.name + " Failed", requeued + " " + o.alice.name + " Requeued", array + " " + o.alice.name + " Ended",
-	} {
-		want = append(want, line)
 	}
 	slices.Sort(want)
 	read := func() (string, bool) {
