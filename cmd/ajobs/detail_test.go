@@ -51,3 +51,15 @@ exit 1
 		t.Errorf("got %v of half an answer", got)
 	}
 }
+
+func FuzzParseStories(f *testing.F) {
+	f.Add([]byte(`{"id": "1", "outlook": {"text": "alone"}}`), false)
+	f.Add([]byte(`[{"id": "2[3]", "outlook": null}, {"id": "x"}]`), true)
+	f.Fuzz(func(t *testing.T, data []byte, several bool) {
+		for id, s := range parseStories(data, several) {
+			if back, err := backends.ParseID(s.ID); err != nil || back != id {
+				t.Errorf("%q is listed as %v: %v", s.ID, id, err)
+			}
+		}
+	})
+}
