@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
@@ -50,73 +51,76 @@ func metricsCommand(p process) *cli.Command {
 	}
 }
 
+// metricSet is the metrics of the farm.
+type metricSet struct{ exposition.Set }
+
 // metricsText returns the metrics as text.
 func metricsText(m *desk.Metrics) []byte {
-	var e exposition
-	e.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(m.Now != nil))
-	e.gauge("allotment_info", "Version and mode; always 1.").add(1, "version", shell.Version, "mode", string(m.Mode))
+	var e metricSet
+	e.Gauge("allotment_queue_up", "Whether the queue could be asked.").Add(boolean(m.Now != nil))
+	e.Gauge("allotment_info", "Version and mode; always 1.").Add(1, "version", shell.Version, "mode", string(m.Mode))
 	if m.Now != nil {
 		e.pools(m.Now.Pools)
 		e.beyond(m)
 		e.farm(&m.Now.Farm)
 		e.unserved(m.Now.Unserved)
 	}
-	e.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(m.Paused))
-	e.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(m.Mode == configfile.Observe))
+	e.Gauge("allotment_paused", "Whether cycles do nothing (pba pause).").Add(boolean(m.Paused))
+	e.Gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").Add(boolean(m.Mode == configfile.Observe))
 	e.history(m)
 	e.day(&m.Day)
-	open := e.gauge("allotment_open_requests", "Requests for slots that wait for an answer.")
+	open := e.Gauge("allotment_open_requests", "Requests for slots that wait for an answer.")
 	for _, name := range slices.Sorted(maps.Keys(m.Requests)) {
-		open.add(float64(m.Requests[name]), "project", name)
+		open.Add(float64(m.Requests[name]), "project", name)
 	}
-	return e.text()
+	return e.Text()
 }
 
-func (e *exposition) pools(pools []desk.PoolStatus) {
+func (e *metricSet) pools(pools []desk.PoolStatus) {
 	labels := func(p *desk.PoolStatus) []string {
 		return []string{"project", p.Project, "step", p.Step, "user", p.User, "hosts", p.Hosts}
 	}
-	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that are guaranteed to the pool now.")
-	charged := e.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
-	within := e.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
-	beyond := e.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
-	planned := e.gauge("allotment_pool_planned_slots", "Slots of the pool's allocation.")
-	below := e.gauge("allotment_pool_below", "Whether the pool is below its guarantee while jobs of it wait.")
-	promised := e.gauge("allotment_pool_promised_jobs", "Jobs that are guaranteed to be done in the week (throughput SLA).")
-	finished := e.gauge("allotment_pool_finished_jobs", "Of them, those that are done.")
-	undone := e.gauge("allotment_pool_undone_jobs", "Of them, those that can't be done in the week any more.")
+	guarantee := e.Gauge("allotment_pool_guarantee_slots", "Slots that are guaranteed to the pool now.")
+	charged := e.Gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
+	within := e.Gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
+	beyond := e.Gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
+	planned := e.Gauge("allotment_pool_planned_slots", "Slots of the pool's allocation.")
+	below := e.Gauge("allotment_pool_below", "Whether the pool is below its guarantee while jobs of it wait.")
+	promised := e.Gauge("allotment_pool_promised_jobs", "Jobs that are guaranteed to be done in the week (throughput SLA).")
+	finished := e.Gauge("allotment_pool_finished_jobs", "Of them, those that are done.")
+	undone := e.Gauge("allotment_pool_undone_jobs", "Of them, those that can't be done in the week any more.")
 	for i := range pools {
 		p := &pools[i]
-		planned.add(float64(p.Planned), labels(p)...)
-		below.add(boolean(p.Below), labels(p)...)
+		planned.Add(float64(p.Planned), labels(p)...)
+		below.Add(boolean(p.Below), labels(p)...)
 		if p.Jobs > 0 {
-			promised.add(float64(p.Jobs), labels(p)...)
-			finished.add(float64(p.Finished), labels(p)...)
-			undone.add(float64(p.Undone), labels(p)...)
+			promised.Add(float64(p.Jobs), labels(p)...)
+			finished.Add(float64(p.Finished), labels(p)...)
+			undone.Add(float64(p.Undone), labels(p)...)
 		}
-		guarantee.add(float64(p.Guarantee), labels(p)...)
-		charged.add(float64(p.Charged), labels(p)...)
-		within.add(float64(p.Held), labels(p)...)
-		beyond.add(float64(p.Waiting), labels(p)...)
+		guarantee.Add(float64(p.Guarantee), labels(p)...)
+		charged.Add(float64(p.Charged), labels(p)...)
+		within.Add(float64(p.Held), labels(p)...)
+		beyond.Add(float64(p.Waiting), labels(p)...)
 	}
 }
 
-func (e *exposition) unserved(all []desk.Unserved) {
-	jobs := e.gauge("allotment_unserved_jobs", "Waiting jobs of pools that are not served, as a part of their requests is not understood, by reason.")
+func (e *metricSet) unserved(all []desk.Unserved) {
+	jobs := e.Gauge("allotment_unserved_jobs", "Waiting jobs of pools that are not served, as a part of their requests is not understood, by reason.")
 	for _, u := range all {
-		jobs.add(float64(u.Jobs), "reason", u.Reason)
+		jobs.Add(float64(u.Jobs), "reason", u.Reason)
 	}
 }
 
-func (e *exposition) beyond(m *desk.Metrics) {
-	used := e.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project and, where that has no allocation, step; by user for jobs that count under no project.")
+func (e *metricSet) beyond(m *desk.Metrics) {
+	used := e.Gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project and, where that has no allocation, step; by user for jobs that count under no project.")
 	for _, b := range m.Beyond {
-		used.add(float64(b.Slots), "project", b.Project, "step", b.Step, "user", b.User)
+		used.Add(float64(b.Slots), "project", b.Project, "step", b.Step, "user", b.User)
 	}
 }
 
-func (e *exposition) farm(f *desk.FarmStatus) {
-	farm := e.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
+func (e *metricSet) farm(f *desk.FarmStatus) {
+	farm := e.Gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
 	for _, x := range []struct {
 		of string
 		n  int
@@ -134,66 +138,66 @@ func (e *exposition) farm(f *desk.FarmStatus) {
 		{"dummy", f.Dummies},
 		{"kept", f.Kept},
 	} {
-		farm.add(float64(x.n), "of", x.of)
+		farm.Add(float64(x.n), "of", x.of)
 	}
 }
 
 // history adds what the ledger knows of cycles and reclaims.
-func (e *exposition) history(m *desk.Metrics) {
-	ended := e.counter("allotment_reclaims_total", "Reclaims by how they ended.")
-	requested := e.counter("allotment_reclaimed_requested_slots_total", "Slots that ended reclaims asked for.")
-	evicted := e.counter("allotment_reclaimed_evicted_slots_total", "Slots of victims that ended reclaims took.")
+func (e *metricSet) history(m *desk.Metrics) {
+	ended := e.Counter("allotment_reclaims_total", "Reclaims by how they ended.")
+	requested := e.Counter("allotment_reclaimed_requested_slots_total", "Slots that ended reclaims asked for.")
+	evicted := e.Counter("allotment_reclaimed_evicted_slots_total", "Slots of victims that ended reclaims took.")
 	for _, x := range m.Ended {
-		ended.add(float64(x.Reclaims), "end", string(x.End))
-		requested.add(float64(x.Requested), "end", string(x.End))
-		evicted.add(float64(x.Lost), "end", string(x.End))
+		ended.Add(float64(x.Reclaims), "end", string(x.End))
+		requested.Add(float64(x.Requested), "end", string(x.End))
+		evicted.Add(float64(x.Lost), "end", string(x.End))
 	}
-	e.gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").add(float64(m.Open))
-	e.gauge("allotment_cycle_interval_seconds", "Time in which a cycle is due (pba.every).").add(m.Every.Seconds())
+	e.Gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").Add(float64(m.Open))
+	e.Gauge("allotment_cycle_interval_seconds", "Time in which a cycle is due (pba.every).").Add(m.Every.Seconds())
 	last := m.LastCycle
 	if last == nil {
 		return
 	}
-	e.counter("allotment_cycles_total", "Cycles that were recorded.").add(float64(last.ID))
-	e.gauge("allotment_last_cycle_timestamp_seconds", "When the last recorded cycle began.").add(unixSeconds(last.Started))
-	e.gauge("allotment_last_cycle_actions", "Actions that the last recorded cycle planned.").add(float64(last.Actions))
-	e.gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").add(float64(last.Skipped))
+	e.Counter("allotment_cycles_total", "Cycles that were recorded.").Add(float64(last.ID))
+	e.Gauge("allotment_last_cycle_timestamp_seconds", "When the last recorded cycle began.").Add(unixSeconds(last.Started))
+	e.Gauge("allotment_last_cycle_actions", "Actions that the last recorded cycle planned.").Add(float64(last.Actions))
+	e.Gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").Add(float64(last.Skipped))
 	if !last.Finished.IsZero() {
-		e.gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").add(last.Finished.Sub(last.Started).Seconds())
+		e.Gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").Add(last.Finished.Sub(last.Started).Seconds())
 	}
 	if !last.Finished.IsZero() && !last.Planned.IsZero() {
-		part := e.gauge("allotment_last_cycle_part_seconds", "Of that, the time to read the queue, to plan, and to act and record.")
-		part.add(last.Read.Sub(last.Started).Seconds(), "part", "read")
-		part.add(last.Planned.Sub(last.Read).Seconds(), "part", "plan")
-		part.add(last.Finished.Sub(last.Planned).Seconds(), "part", "act")
+		part := e.Gauge("allotment_last_cycle_part_seconds", "Of that, the time to read the queue, to plan, and to act and record.")
+		part.Add(last.Read.Sub(last.Started).Seconds(), "part", "read")
+		part.Add(last.Planned.Sub(last.Read).Seconds(), "part", "plan")
+		part.Add(last.Finished.Sub(last.Planned).Seconds(), "part", "act")
 	}
 }
 
 // day adds what was promised and what it cost in the last 24 hours.
-func (e *exposition) day(d *desk.Day) {
-	within := e.gauge("allotment_promise_seconds", "Time in which the project is promised its slots, but for the time to free them: its threshold and two cycles.")
-	served := e.gauge("allotment_served_reclaims_day", "Reclaims of the last 24 hours whose beneficiary started.")
-	kept := e.gauge("allotment_kept_reclaims_day", "Of them, those that took no longer than promised.")
-	wait := e.gauge("allotment_served_wait_seconds_day", "How long their beneficiaries waited within the allocation.")
+func (e *metricSet) day(d *desk.Day) {
+	within := e.Gauge("allotment_promise_seconds", "Time in which the project is promised its slots, but for the time to free them: its threshold and two cycles.")
+	served := e.Gauge("allotment_served_reclaims_day", "Reclaims of the last 24 hours whose beneficiary started.")
+	kept := e.Gauge("allotment_kept_reclaims_day", "Of them, those that took no longer than promised.")
+	wait := e.Gauge("allotment_served_wait_seconds_day", "How long their beneficiaries waited within the allocation.")
 	for _, p := range d.Promises {
-		within.add(p.Within.Seconds(), "project", p.Project)
-		served.add(float64(p.Kept.Reclaims), "project", p.Project)
-		kept.add(float64(p.Kept.Kept), "project", p.Project)
+		within.Add(p.Within.Seconds(), "project", p.Project)
+		served.Add(float64(p.Kept.Reclaims), "project", p.Project)
+		kept.Add(float64(p.Kept.Kept), "project", p.Project)
 		if p.Wait != nil {
-			wait.add(p.Wait.Median, "project", p.Project, "of", "median")
-			wait.add(p.Wait.P95, "project", p.Project, "of", "p95")
-			wait.add(p.Wait.Max, "project", p.Project, "of", "max")
+			wait.Add(p.Wait.Median, "project", p.Project, "of", "median")
+			wait.Add(p.Wait.P95, "project", p.Project, "of", "p95")
+			wait.Add(p.Wait.Max, "project", p.Project, "of", "max")
 		}
 	}
-	victims := e.gauge("allotment_victims_day", "Jobs that lost their slots in the last 24 hours, by their user and by the project that got the slots.")
-	slots := e.gauge("allotment_victim_slots_day", "Slots of these jobs.")
-	lost := e.gauge("allotment_lost_slot_seconds_day", "Work that these jobs lost.")
+	victims := e.Gauge("allotment_victims_day", "Jobs that lost their slots in the last 24 hours, by their user and by the project that got the slots.")
+	slots := e.Gauge("allotment_victim_slots_day", "Slots of these jobs.")
+	lost := e.Gauge("allotment_lost_slot_seconds_day", "Work that these jobs lost.")
 	for _, l := range d.Losses {
 		account := []string{"project", l.Project, "user", l.User, "to", l.To}
-		victims.add(float64(l.Requeued), append(account, "mode", "requeue")...)
-		victims.add(float64(l.Suspended), append(account, "mode", "suspend")...)
-		slots.add(float64(l.Slots), account...)
-		lost.add(l.Lost*3600, account...)
+		victims.Add(float64(l.Requeued), append(account, "mode", "requeue")...)
+		victims.Add(float64(l.Suspended), append(account, "mode", "suspend")...)
+		slots.Add(float64(l.Slots), account...)
+		lost.Add(l.Lost*3600, account...)
 	}
 }
 
@@ -263,7 +267,7 @@ func metricsHandler(p process) http.Handler {
 			http.Error(w, "the metrics can't be collected: see the log of pba metrics", http.StatusServiceUnavailable)
 			return
 		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Header().Set("Content-Type", exposition.Type)
 		_, _ = io.Copy(w, bytes.NewReader(text)) // the client may be gone
 	})
 	return mux

@@ -13,6 +13,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -49,7 +50,7 @@ func fullMetrics() *desk.Metrics {
 
 func TestMetricsOfTheDayAndOfCycles(t *testing.T) {
 	text := string(metricsText(fullMetrics()))
-	samples, err := checkExposition(text)
+	samples, err := exposition.Check(text)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -165,7 +166,7 @@ var (
 // TestRulesAndDashboardNameWhatIsExported: a metric, label or value that pba does not export
 // makes a panel empty, and an alert silent.
 func TestRulesAndDashboardNameWhatIsExported(t *testing.T) {
-	samples, err := checkExposition(string(metricsText(fullMetrics())))
+	samples, err := exposition.Check(string(metricsText(fullMetrics())))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/xuri/excelize/v2"
 
+	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
@@ -246,7 +247,7 @@ func checkMetrics(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: metrics FILE")
 	}
 	text := ts.ReadFile(args[0])
-	samples, err := checkExposition(text)
+	samples, err := exposition.Check(text)
 	if err != nil || len(samples) == 0 {
 		ts.Fatalf("%d samples, %v in:\n%s", len(samples), err, text)
 	}
@@ -276,7 +277,7 @@ func scrape(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		text, err := io.ReadAll(response.Body)
 		ts.Check(errors.Join(err, response.Body.Close()))
-		samples, err := checkExposition(string(text))
+		samples, err := exposition.Check(string(text))
 		if err != nil || response.StatusCode != http.StatusOK || samples["allotment_queue_up"] != 1 || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 			ts.Fatalf("%s, %v, %v:\n%s", response.Status, response.Header, err, text)
 		}

@@ -57,12 +57,12 @@ func FuzzGroup(f *testing.F) {
 // A program's name may hold anything, brackets and newlines too.
 func FuzzStat(f *testing.F) {
 	f.Add([]byte("12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
-	f.Fuzz(func(_ *testing.T, data []byte) { parseStat(data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { ParseStat(data) })
 }
 
 func TestStat(t *testing.T) {
-	s, ok := parseStat([]byte("12 (a) S 9 (\nb) T 3 12 11 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
-	if want := (Stat{State: 'T', Parent: 3, Session: 11, Start: 777}); !ok || s != want {
+	s, ok := ParseStat([]byte("12 (a) S 9 (\nb) T 3 12 11 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
+	if want := (Stat{Name: "a) S 9 (\nb", State: 'T', Parent: 3, Session: 11, Threads: 1, Start: 777}); !ok || s != want {
 		t.Errorf("got %+v, want %+v", s, want)
 	}
 }

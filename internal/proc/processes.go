@@ -45,9 +45,11 @@ func (p Process) Signal(signals ...syscall.Signal) {
 
 // Stat is what is needed of /proc/PID/stat.
 type Stat struct {
+	Name    string // of the program, at most 15 bytes: any but NUL
 	State   byte
 	Parent  int
 	Session int
+	Threads int
 	Start   uint64
 
 	User, System             time.Duration // processor time, its own
@@ -55,7 +57,7 @@ type Stat struct {
 }
 
 // ReadStat reads a process's stat; false: the process is not there.
-func ReadStat(pid int) (Stat, bool) { return parseStat(read(pid, "stat")) }
+func ReadStat(pid int) (Stat, bool) { return ParseStat(read(pid, "stat")) }
 
 // StartTime returns when a process was started, in clock ticks since boot; 0: it is
 // not there.
@@ -64,10 +66,10 @@ func StartTime(pid int) uint64 {
 	return s.Start
 }
 
-// parseStat reads a stat. The program's name, in brackets, may hold anything.
-func parseStat(data []byte) (Stat, bool) {
-	end := bytes.LastIndexByte(data, ')')
-	if end < 0 || end+2 >= len(data) {
+// ParseStat reads a stat. The program's name, in brackets, may hold anything.
+func ParseStat(data []byte) (Stat, bool) {
+	begin, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if begin < 0 || end < begin || end+2 >= len(data) {
 		return Stat{}, false
 	}
 	fields := strings.Fields(string(data[end+2:]))
@@ -76,12 +78,13 @@ func parseStat(data []byte) (Stat, bool) {
 	}
 	parent, err := strconv.Atoi(fields[1])
 	session, err2 := strconv.Atoi(fields[3])
-	start, err3 := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil || err2 != nil || err3 != nil {
+	threads, err3 := strconv.Atoi(fields[17])
+	start, err4 := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil || err2 != nil || err3 != nil || err4 != nil {
 		return Stat{}, false
 	}
 	return Stat{
-		State: fields[0][0], Parent: parent, Session: session, Start: start,
+		Name: string(data[begin+1 : end]), State: fields[0][0], Parent: parent, Session: session, Threads: threads, Start: start,
 		User: ticks(fields[11]), System: ticks(fields[12]), ReapedUser: ticks(fields[13]), ReapedSystem: ticks(fields[14]),
 	}, true
 }
