@@ -59,9 +59,10 @@ func (c *Client) environment() []string {
 	return env
 }
 
-// newNonce is a word that no user can have typed.
+// newNonce is a word of 64 random bits that no user can have typed. It parts half a million
+// fields of a long queue: each letter more is half a megabyte for squeue to print.
 func newNonce() string {
-	return "x" + random.Text()
+	return "x" + random.Text()[:16]
 }
 
 // sendRequests sends requests to one scontrol, a line each, and returns the result of each.
