@@ -119,6 +119,16 @@ type ForWrappers struct {
 	// IDs. ErrWrongState: the job has not ended, or the queue does not put it back. nil: arequeue -e
 	// and -d can't.
 	Reopen func(ctx context.Context, ids []ID) Errors
+	// KillNow is Kill, but does not wait for what jobs do when they are asked to end. LSF takes such a
+	// job off its records before its processes are gone, also where its host can't be reached; on the
+	// bundled queue its slots are taken until then. nil: akill -r can't.
+	KillNow func(ctx context.Context, ids []ID) Errors
+	// InGroup returns a function that reports whether a job is in a job group itself, and not in one
+	// below it (bsub -g). nil: there are no job groups.
+	InGroup func(ctx context.Context, group string) (func(*Job) bool, error)
+	// OfProfile returns one that reports whether a job has an application profile (bsub -app). nil:
+	// there are none.
+	OfProfile func(ctx context.Context, profile string) (func(*Job) bool, error)
 	// Reorder moves pending jobs to a position among the pending jobs of their owner: 1 is the
 	// first, with bottom the last. Jobs of one owner change places; the other users' stay where
 	// they are. nil: atop and abot can't.

@@ -92,6 +92,7 @@ type Spec struct {
 	PreExec     string        `json:",omitzero"` // a line of its owner's, for /bin/sh, that is run before the job; unless it ends with 0 the job does not begin
 	PostExec    string        `json:",omitzero"` // another one, run after each of its runs
 	Mail        Mail          `json:",omitzero"`
+	Group       string        `json:",omitzero"` // its job group (see CheckGroup); "": none. Only where Abilities.InGroup
 	Notify      string        `json:",omitzero"` // a line of its owner's, for /bin/sh, that reads what became of the job when it begins, ends or is requeued
 	Array       *Array        `json:",omitzero"`
 }
@@ -106,7 +107,7 @@ func (s *Spec) Equal(o *Spec) bool {
 		s.Stdin == o.Stdin && s.Stdout == o.Stdout && s.Stderr == o.Stderr && s.Truncate == o.Truncate &&
 		s.RunLimit == o.RunLimit && s.BeginTime == o.BeginTime && s.HeldUntil == o.HeldUntil && s.Hold == o.Hold &&
 		s.NoRequeue == o.NoRequeue && s.Rerunnable == o.Rerunnable && s.Interactive == o.Interactive && s.Terminal == o.Terminal &&
-		s.Exclusive == o.Exclusive && s.After == o.After && s.PreExec == o.PreExec && s.PostExec == o.PostExec && s.Mail == o.Mail && s.Notify == o.Notify && s.Array.equal(o.Array)
+		s.Exclusive == o.Exclusive && s.After == o.After && s.PreExec == o.PreExec && s.PostExec == o.PostExec && s.Mail == o.Mail && s.Notify == o.Notify && s.Group == o.Group && s.Array.equal(o.Array)
 }
 
 func (a *Array) equal(o *Array) bool {

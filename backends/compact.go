@@ -12,6 +12,7 @@ type CompactJob struct {
 	Project     string        `json:"p,omitempty"`
 	Step        string        `json:"st,omitempty"`
 	Queue       string        `json:"q,omitempty"`
+	Group       string        `json:"g,omitempty"`
 	Tag         string        `json:"t,omitempty"`
 	State       State         `json:"s"`
 	Wait        Wait          `json:"w,omitempty"`
@@ -61,7 +62,7 @@ type CompactJob struct {
 // Compact is the job for JSON.
 func (j *Job) Compact() CompactJob {
 	return CompactJob{
-		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
+		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Group: j.Group, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: nanoseconds(j.PinEnds), Planned: j.Planned, Keeps: j.Keeps,
 		Submitted: nanoseconds(j.Submitted), Started: nanoseconds(j.Started), Ended: nanoseconds(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
@@ -75,7 +76,7 @@ func (j *Job) Compact() CompactJob {
 // Job is what Compact was given, without Suits.
 func (j *CompactJob) Job() Job {
 	return Job{
-		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
+		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Group: j.Group, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: timeOf(j.PinEnds), Planned: j.Planned, Keeps: j.Keeps,
 		Submitted: timeOf(j.Submitted), Started: timeOf(j.Started), Ended: timeOf(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,

@@ -110,6 +110,7 @@ type Job struct {
 	Project string // without its step
 	Step    string
 	Queue   string
+	Group   string // its job group (see CheckGroup), where the queue's jobs show it; "": none
 	Tag     string // the submit filter's tag (see ParseTag), "" if it has none; a hint, never a credential
 	State   State
 	Wait    Wait   // of a pending job

@@ -64,7 +64,7 @@ func Unescape(s string) string {
 // MapTexts is the Spec with f applied to each of its texts. A list that f does
 // not change is shared with s.
 func (s Spec) MapTexts(f func(string) string) Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.PreExec, &s.PostExec, &s.Mail.To, &s.Notify} {
+	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.PreExec, &s.PostExec, &s.Mail.To, &s.Group, &s.Notify} {
 		*p = f(*p)
 	}
 	for _, p := range []*[]string{&s.Hosts, &s.Features, &s.Command, &s.Env} {
@@ -108,7 +108,7 @@ func (c Change) MapTexts(f func(string) string) Change {
 
 // MapTexts is the Job with f applied to each of its texts.
 func (j Job) MapTexts(f func(string) string) Job {
-	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Tag, &j.Reason, &j.Mark, &j.Unserved} {
+	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Group, &j.Tag, &j.Reason, &j.Mark, &j.Unserved} {
 		*p = f(*p)
 	}
 	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Planned, &j.Keeps} {

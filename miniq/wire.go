@@ -65,6 +65,7 @@ type Request struct {
 	After        uint64                    `json:"after,omitempty"`   // OpWait
 	Timeout      time.Duration             `json:"timeout,omitempty"` // OpWait: answer at the latest after this time
 	KillJobs     bool                      `json:"kill_jobs,omitempty"`
+	Now          bool                      `json:"now,omitempty"`    // OpKill: without a grace
 	Change       *backends.Change          `json:"change,omitempty"` // OpModify
 	Signal       int                       `json:"signal,omitempty"`
 	Hosts        []string                  `json:"hosts,omitempty"`

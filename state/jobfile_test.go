@@ -56,7 +56,7 @@ func hostile() backends.Spec {
 		Name: text, Project: "chipA:synthesis", Queue: "normal", Description: text, Priority: 3020, Slots: 3, Memory: 5 << 30, OneHost: true,
 		Hosts: []string{"n1", "n2"}, Command: []string{"/bin/echo", text, ""}, Dir: "/tmp/\xff", Env: []string{"A=1", "B=" + text}, Umask: 0o27,
 		Stdin: text, Stdout: "%J.out", Stderr: text, Truncate: backends.Truncate{Stderr: true}, RunLimit: time.Hour,
-		BeginTime: time.Unix(1e9, 17).UTC(), HeldUntil: time.Unix(2e9, 3).UTC(), Hold: true, NoRequeue: true, Rerunnable: true, Interactive: true, Exclusive: true, After: "done(1)", PreExec: text, PostExec: "true", Mail: backends.Mail{Begin: true, To: "ann"}, Notify: text,
+		BeginTime: time.Unix(1e9, 17).UTC(), HeldUntil: time.Unix(2e9, 3).UTC(), Hold: true, NoRequeue: true, Rerunnable: true, Interactive: true, Exclusive: true, After: "done(1)", PreExec: text, PostExec: "true", Mail: backends.Mail{Begin: true, To: "ann"}, Notify: text, Group: text,
 	}
 }
 

@@ -23,7 +23,7 @@ func (m *memory) putSpec(c *Change) error {
 		"name": s.Name, "project": s.Project, "queue": s.Queue, "description": s.Description, "priority": int64(s.Priority),
 		"slots": int64(s.Slots), "memory": s.Memory, "memory_limit": s.MemoryLimit, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
 		"stdin": s.Stdin, "stdout": s.Stdout, "stderr": s.Stderr, "run_limit": int64(s.RunLimit), "after": s.After, "terminal": s.Terminal, "pre_exec": s.PreExec, "post_exec": s.PostExec,
-		"mail_to": s.Mail.To, "notify": s.Notify,
+		"mail_to": s.Mail.To, "notify": s.Notify, "group": s.Group,
 	}
 	for key, flag := range flags(s) {
 		if *flag {
@@ -236,7 +236,7 @@ func (r specRows) spec() (backends.Spec, error) {
 		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
 		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"), Features: r.texts("feature"),
 		Command: r.texts("command"), Dir: r.text("dir"), Env: r.texts("env"), Umask: uint32(r.number("umask")),
-		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"), Terminal: r.text("terminal"), PreExec: r.text("pre_exec"), PostExec: r.text("post_exec"), Notify: r.text("notify"),
+		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"), Terminal: r.text("terminal"), PreExec: r.text("pre_exec"), PostExec: r.text("post_exec"), Notify: r.text("notify"), Group: r.text("group"),
 	}
 	s.Mail.To = r.text("mail_to")
 	if script, ok := r["script"]; ok {

@@ -15,6 +15,8 @@ var actCases = []testCase{
 	{"a suspended job is held until its time", testSuspendUntil},
 	{"the engine's hold", testHoldUntil},
 	{"jobs that have ended are requeued", testReopen},
+	{"jobs of a job group", testGroup},
+	{"a job ends without a grace", testKillNow},
 }
 
 func testConditional(s *suite) {
@@ -65,6 +67,49 @@ func testReopen(s *suite) {
 		}
 	}
 	_ = s.Backend.Kill(s.ctx, append(ids, waits))
+}
+
+func testGroup(s *suite) {
+	s.need(s.able.InGroup != nil, "job groups")
+	inGroup, err := s.able.InGroup(s.ctx, "/chipA/nightly")
+	s.need(!errors.Is(err, backends.ErrUnable), "job groups")
+	var specs []backends.Spec
+	for _, group := range []string{"/chipA/nightly", "/chipA", "/chipA/nightly/deep", ""} {
+		spec := s.short(1)
+		spec.Group, spec.Hold = group, true
+		specs = append(specs, spec)
+	}
+	specs[0].Name, specs[0].Array = "grouped", &backends.Array{Indices: []int{1, 2}}
+	if err == nil && inGroup(&backends.Job{ID: backends.ID{Job: 99_999}}) {
+		s.Errorf("a job that is not there is in the group")
+	}
+	ids := s.submit(specs...)
+	if inGroup, err = s.able.InGroup(s.ctx, "/chipA/nightly"); err != nil {
+		s.Fatalf("jobs of a group: %v", err)
+	}
+	jobs := s.farm().Jobs
+	for i := range jobs {
+		if want := jobs[i].ID.Job == ids[0].Job; inGroup(&jobs[i]) != want {
+			s.Errorf("job %v is in the group: %v, want %v", jobs[i].ID, !want, want)
+		}
+	}
+	_ = s.Backend.Kill(s.ctx, ids)
+}
+
+func testKillNow(s *suite) {
+	s.need(s.able.KillNow != nil, "end jobs without a grace")
+	g := s.newGate()
+	spec := s.job(g, 1)
+	spec.Command = []string{"/bin/sh", "-c", `trap "" INT TERM; ` + gateScript, "sh", string(g), "0"}
+	id := s.running(spec)
+	s.awaitRuns(g, 1)
+	s.must("end without a grace", s.able.KillNow(s.ctx, []backends.ID{id}))
+	s.awaitState(id, backends.Exited)
+	for i, err := range s.able.KillNow(s.ctx, []backends.ID{id, {Job: 99_999}}) {
+		if want := []error{backends.ErrWrongState, backends.ErrUnknownJob}[i]; !errors.Is(err, want) {
+			s.Errorf("end without a grace: %v, want %v", err, want)
+		}
+	}
 }
 
 func testMark(s *suite) {

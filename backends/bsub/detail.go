@@ -116,6 +116,7 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	field("Post-execute Command", s.PostExec)
 	field("Mail", mailText(s.Mail))
 	field("Notification Command", s.Notify)
+	field("Job Group", s.Group)
 	if j.Memory > 0 {
 		field("Memory", size(j.Memory))
 	}

@@ -210,6 +210,7 @@ func fields() []field {
 			return text
 		})),
 		ofJob("proj_name", "proj", 11, func(j *backends.Job) string { return backends.JoinProject(j.Project, j.Step) }),
+		ofJob("job_group", "group", 10, func(j *backends.Job) string { return j.Group }),
 		ofNumber("job_priority", "priority", 12, true, func(j *backends.Job) int { return j.Priority.Value() }),
 		ofJob("level", "", 8, func(j *backends.Job) string { return j.Priority.Level().String() }),
 		ofSpec("dependency", "", 15, func(s *backends.Spec) string { return s.After }),

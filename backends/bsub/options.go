@@ -92,7 +92,7 @@ func Options() []Option {
 		refused("-f", "FILES", "a > b", "files are not copied; use paths that the job can reach"),
 		ignored("-freq", "FREQUENCY", "2GHz", "clock rates are not set"),
 		ignored("-G", "GROUP", "g", "the project decides, see -P"),
-		ignored("-g", "JOBGROUP", "/g", "there are no job groups"),
+		honoured("-g", "JOBGROUP", "/g", "job group, a path such as /chipA/nightly, of at most 512 bytes and 16 names; ajobs -g and akill -g choose its jobs; default: LSB_DEFAULT_JOBGROUP", setGroup),
 		refused("-gpu", "REQ", "num=1", "GPUs are not managed"),
 		honoured("-H", "", "", "held until aresume", setHold),
 		ignored("-hl", "", "", limit),

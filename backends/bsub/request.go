@@ -78,6 +78,9 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 			return Request{}, err
 		}
 	}
+	if err := b.defaultGroup(); err != nil {
+		return Request{}, err
+	}
 	if err := b.finish(); err != nil {
 		return Request{}, err
 	}
@@ -354,6 +357,33 @@ func (b *builder) finishMail() error {
 	}
 	if len(b.spec.Notify) > maxName {
 		return fmt.Errorf("%s is longer than %d characters: name a script", backends.NotifyVariable, maxName)
+	}
+	return nil
+}
+
+func setGroup(b *builder, v string) error {
+	if err := backends.CheckGroup(v); err != nil {
+		return err
+	}
+	b.spec.Group = v
+	return nil
+}
+
+// defaultGroup takes the job group of LSB_DEFAULT_JOBGROUP, unless -g names one; where the queue has
+// no job groups it means nothing.
+func (b *builder) defaultGroup() error {
+	const variable = "LSB_DEFAULT_JOBGROUP"
+	group := ""
+	for _, entry := range b.Env { // the last one counts
+		if value, found := strings.CutPrefix(entry, variable+"="); found {
+			group = value
+		}
+	}
+	if group == "" || b.spec.Group != "" || b.Options["-g"].Treatment != backends.Honoured {
+		return nil
+	}
+	if err := setGroup(b, group); err != nil {
+		return fmt.Errorf("%s in the environment: %w", variable, err)
 	}
 	return nil
 }

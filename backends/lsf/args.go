@@ -132,6 +132,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	}
 	o.text("-q", queue)
 	o.text("-P", s.Project)
+	o.text("-g", s.Group)
 	begin := roundBegin(s.BeginTime, now)
 	hold := time.Time{}
 	if begin.IsZero() { // a begin time of the owner's is not the engine's hold
@@ -193,7 +194,7 @@ func (o *arguments) flag(option string, on bool) {
 
 // checkTexts rejects what LSF would change, or take for something else.
 func checkTexts(s *backends.Spec) error {
-	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.After, s.Mail.To}, s.Hosts...) {
+	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.After, s.Mail.To, s.Group}, s.Hosts...) {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("%w: a control character in %q: LSF keeps none", backends.ErrUnable, text)
 		}

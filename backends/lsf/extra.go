@@ -41,6 +41,47 @@ func (c *Client) reopen(ctx context.Context, ids []backends.ID) backends.Errors 
 	return b.Errors()
 }
 
+// killNow is bkill -r, which takes jobs off LSF's records without waiting for their hosts.
+func (c *Client) killNow(ctx context.Context, ids []backends.ID) backends.Errors {
+	_, b := c.newBatch(ctx, ids, reconcile.NotEnded)
+	c.runBatch(ctx, b, "bkill", "-r")
+	return b.Errors()
+}
+
+// inGroup asks which jobs are in a job group.
+func (c *Client) inGroup(ctx context.Context, group string) (func(*backends.Job) bool, error) {
+	return c.selected(ctx, "-g", group)
+}
+
+// ofProfile asks which jobs have an application profile.
+func (c *Client) ofProfile(ctx context.Context, profile string) (func(*backends.Job) bool, error) {
+	return c.selected(ctx, "-app", profile)
+}
+
+// selected returns a function that reports whether bjobs lists a job, or its array, under an option.
+// What bjobs prints then is numbers alone.
+func (c *Client) selected(ctx context.Context, option, value string) (func(*backends.Job) bool, error) {
+	if len(value) == 0 || value[0] == '-' {
+		return nil, fmt.Errorf("bjobs %s %q: no name", option, value)
+	}
+	facts, err := c.loadFacts(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case facts.flavour == lava:
+		return nil, fmt.Errorf("choose jobs by %s: %w: lava's bjobs does not know it", option, backends.ErrUnable)
+	}
+	printed, err := c.query(ctx, "bjobs", "-u", "all", "-a", "-noheader", "-o", "jobid", option, value)
+	if none := strings.Contains(printed.stderr, "job found"); err != nil && (!none || errors.Is(err, backends.ErrUnreachable) || neverRan(err)) {
+		return nil, fmt.Errorf("choose jobs by %s: %w", option, err)
+	}
+	jobs, err := parseNumbers(printed.stdout)
+	if err != nil {
+		return nil, fmt.Errorf("bjobs %s: %w", option, err)
+	}
+	return func(j *backends.Job) bool { return jobs[j.ID.Job] }, nil
+}
+
 // reorder moves pending jobs by btop or bbot, which take one job. LSF lets users move jobs among
 // their own of the same priority. On lava btop prints the same where it moved none.
 func (c *Client) reorder(ctx context.Context, ids []backends.ID, position int, bottom bool) backends.Errors {

@@ -347,6 +347,9 @@ func FuzzTexts(f *testing.F) {
 		if parseMoved("", s, ids[0]) == nil && !strings.Contains(s, "<12[3]> has been moved") && !strings.Contains(s, "has been moved to position") {
 			t.Errorf("%q has moved it", s)
 		}
+		if jobs, err := parseNumbers(s); err == nil && len(jobs) > strings.Count(s, "\n")+1 {
+			t.Errorf("%q: %v", s, jobs)
+		}
 		for _, stdout := range []string{"", s} {
 			done, errs := parseAnswers(stdout, s, ids)
 			for i := range ids {

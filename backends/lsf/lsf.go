@@ -68,7 +68,7 @@ func (c *Client) Abilities() backends.Abilities {
 		},
 		ForWrappers: backends.ForWrappers{
 			CountsPriorities: true, Filters: true,
-			Queues: c.queues, Modify: c.modify, Reorder: c.reorder, Reopen: c.reopen, History: c.history, Wait: c.wait, Signal: c.signal, WhyClosed: c.whyClosed, Bsub: c.Bsub,
+			Queues: c.queues, Modify: c.modify, Reorder: c.reorder, Reopen: c.reopen, KillNow: c.killNow, InGroup: c.inGroup, OfProfile: c.ofProfile, History: c.history, Wait: c.wait, Signal: c.signal, WhyClosed: c.whyClosed, Bsub: c.Bsub,
 		},
 		ForFilter: backends.ForFilter{FilterFacts: c.FilterFacts},
 		ForDoctor: backends.ForDoctor{Examine: c.Examine},

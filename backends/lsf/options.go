@@ -25,7 +25,7 @@ func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 			continue
 		}
 		treatment := backends.Refused
-		if o.Treatment == backends.Ignored { // the job does the same without it
+		if o.Treatment == backends.Ignored || o.Name == "-g" { // the job does the same without it
 			treatment = backends.Ignored
 		}
 		all[o.Name] = backends.OptionMeaning{Treatment: treatment, Note: UnknownToLava}

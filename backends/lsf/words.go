@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -160,4 +161,20 @@ func linesOf(text string) map[string][]string {
 		lines[id] = append(lines[id], line)
 	}
 	return lines
+}
+
+// parseNumbers reads the numbers of jobs, a line each, as bjobs -o jobid prints them.
+func parseNumbers(text string) (map[int64]bool, error) {
+	jobs := map[int64]bool{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(line, 10, 64)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no job's number", line)
+		}
+		jobs[n] = true
+	}
+	return jobs, nil
 }

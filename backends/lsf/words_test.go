@@ -120,3 +120,15 @@ func TestMoved(t *testing.T) {
 		}
 	}
 }
+
+func TestNumbers(t *testing.T) {
+	got, err := parseNumbers("12 \n13\n13\n\n")
+	if err != nil || len(got) != 2 || !got[12] || !got[13] {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"JOBID\n", "0\n", "-1\n", "12 13\n", "12[3]\n"} {
+		if got, err := parseNumbers(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

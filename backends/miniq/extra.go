@@ -42,6 +42,16 @@ func (c *Client) reopen(ctx context.Context, ids []backends.ID) backends.Errors 
 	return errs
 }
 
+// killNow ends jobs without a grace.
+func (c *Client) killNow(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpKill, IDs: ids, Now: true})
+}
+
+// inGroup reports whether a job is in a job group: each job shows its own.
+func inGroup(_ context.Context, group string) (func(*backends.Job) bool, error) {
+	return func(j *backends.Job) bool { return j.Group == group }, nil
+}
+
 // closeHosts has hosts take no new jobs, or take them again.
 func (c *Client) closeHosts(ctx context.Context, hosts []string, open bool, reason string) backends.Errors {
 	req := &miniq.Request{Op: miniq.OpHosts, Hosts: make([]string, len(hosts)), OpenHosts: open, Reason: backends.Escape(reason)}

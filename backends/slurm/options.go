@@ -21,6 +21,7 @@ func options() map[string]backends.OptionMeaning {
 		"-E":   refused("Slurm runs no command of a user's before a job: make it the first line of the job's script"),
 		"-Ep":  refused("Slurm runs no command of a user's after a job: make it the last line of the job's script"),
 		"-eo":  honoured("errors go there, overwritten; " + both),
+		"-g":   ignored("there are no job groups: choose jobs by their names (-J) or projects (-P)"),
 		"-gpu": refused("GPUs are not asked for: use sbatch --gres"),
 		"-I":   refused(terminal),
 		"-Ip":  refused(terminal),

@@ -22,30 +22,7 @@ type actionOptions struct {
 	signal string // akill -s; "": none
 
 	requeues requeues // arequeue -e, -d and -a
-}
-
-// refusedOption is an option of LSF's that no queue of ours can honour.
-type refusedOption struct{ name, value, why string }
-
-// addRefused adds options that are understood, and refused with the reason.
-func addRefused(app *cli.App, refused []refusedOption) {
-	for _, o := range refused {
-		usage := "refused: " + o.why
-		if o.value == "" {
-			app.Flags = append(app.Flags, &cli.BoolFlag{Name: o.name, Usage: usage, Hidden: true})
-		} else {
-			app.Flags = append(app.Flags, &cli.StringFlag{Name: o.name, Usage: usage, Hidden: true})
-		}
-	}
-	act := app.Action
-	app.Action = func(c *cli.Context) error {
-		for _, o := range refused {
-			if c.IsSet(o.name) {
-				return shell.Usagef("option -%s is refused: %s", o.name, o.why)
-			}
-		}
-		return act(c)
-	}
+	now      bool     // akill -r
 }
 
 // actionApp is a command that does something to jobs.
@@ -70,10 +47,10 @@ func actionApp(p process, name, usage string, run func(context.Context, process,
 				return shell.Usagef("no job named: give job IDs, or 0 for all jobs that the options choose")
 			case all && len(args) > 1:
 				return shell.Usagef("0 means all jobs; name no others beside it")
-			case !all && (countChoices(c) > 0 || c.IsSet("m")):
+			case !all && (countChoices(c) > 0 || c.IsSet("m") || c.IsSet("g") || c.IsSet("app")):
 				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
 			}
-			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s"), requeues: requeues{c.Bool("e"), c.Bool("d"), c.Bool("a")}}, c.App.Writer)
+			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s"), requeues: requeues{c.Bool("e"), c.Bool("d"), c.Bool("a")}, now: c.Bool("r")}, c.App.Writer)
 		},
 	}
 }
@@ -92,6 +69,7 @@ const (
 	requeue
 	reopen
 	sendSignal
+	killNow
 	operations
 )
 
@@ -111,6 +89,9 @@ var (
 
 // errGone is errNoJob for what is done to jobs that have ended.
 var errGone = fmt.Errorf("%w: a queue keeps jobs that have ended for a while only: submit it again", errNoJob)
+
+// errUnableToKillNow is for Slurm: it takes a job off a host when the host has answered or is down.
+var errUnableToKillNow = fmt.Errorf("end a job without waiting for it (-r): %w: akill without -r ends it; if its host can't be reached, its slots are free once an administrator has set the host down: scontrol update nodename=HOST state=down reason=TEXT", backends.ErrUnable)
 
 var errUnableToReopen = fmt.Errorf("requeue a job that has ended: %w: submit it again", backends.ErrUnable)
 
@@ -169,6 +150,9 @@ func (t *target) hasJustEnded() bool {
 func (o actionOptions) find(ctx context.Context, queue backends.Backend, p process, suits func(*backends.Job) bool) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
+		if err := o.ask(ctx, queue); err != nil {
+			return nil, err
+		}
 		since := p.now()
 		if o.requeues.ended() {
 			since = since.Add(-endedFor)
@@ -301,6 +285,11 @@ func (a action) operate(ctx context.Context, queue backends.Backend, op operatio
 			return send(ctx, ids, a.signal)
 		}
 		return backends.Fail(len(ids), backends.ErrUnable)
+	case killNow:
+		if end := queue.Abilities().KillNow; end != nil {
+			return end(ctx, ids)
+		}
+		return backends.Fail(len(ids), errUnableToKillNow)
 	case reopen:
 		if again := queue.Abilities().Reopen; again != nil {
 			return again(ctx, ids)

@@ -106,6 +106,8 @@ func jobsApp(p process) *cli.App {
 			&cli.BoolFlag{Name: "UF", Usage: "as -l, with lines that are never broken", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "watch", Usage: "keep the list on the screen up to date", DisableDefaultText: true},
 			&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
+			&cli.StringFlag{Name: "g", Usage: "jobs in the job group `PATH` itself (asub -g)"},
+			&cli.StringFlag{Name: "app", Usage: "jobs with the application profile `NAME`, on LSF"},
 			&cli.StringFlag{Name: "G", Usage: "jobs of all users in the group of a project, or in a `GROUP` of the system"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		}, choiceFlags()...),
@@ -217,6 +219,9 @@ func (o jobsOptions) list(ctx context.Context, queue backends.Backend, p process
 		if member, err = p.group(o.group); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := o.ask(ctx, queue); err != nil {
+		return nil, nil, err
 	}
 	jobs, unknown, err = o.find(ctx, queue, p, member)
 	if err != nil {

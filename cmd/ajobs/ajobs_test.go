@@ -322,60 +322,74 @@ func TestActionsDependOnJobState(t *testing.T) {
 		code   int
 		output string
 	}{
-		"akill 1 2":       {"kill 1, kill 2", 0, "Job <1> is being terminated|Job <2> is being terminated"},
-		"akill 8":         {"", 1, "Job <8>: Job has already finished"},
-		"akill 99":        {"", 1, "Job <99>: No matching job found"},
-		"akill 5":         {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
-		"akill 5[1-3]":    {"kill 5[1], kill 5[2]", 1, "Job <5[1]> is being terminated|Job <5[2]> is being terminated|Job <5[3]>: Job has already finished"},
-		"akill 5 5[1]":    {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated|Job <5[1]> is being terminated"},
-		"akill 1 1 99":    {"kill 1", 1, "Job <1> is being terminated|Job <99>: No matching job found"},
-		"akill 0":         {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, "Job <5> is being terminated"},
-		"akill -J arr 0":  {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
-		"akill -m n1 0":   {"kill 1, kill 3, kill 5[1]", 0, "Job <5[1]> is being terminated"},
-		"akill -m n1 1":   {"", 2, "akill: the options choose among all jobs"},
-		"akill -b 1 2":    {"kill 1, kill 2", 0, "Job <2> is being terminated"},
-		"akill -r 1":      {"", 2, "akill: option -r is refused: a job is removed when"},
-		"akill -g /x 0":   {"", 2, "akill: option -g is refused: there are no job groups"},
-		"akill -app x 0":  {"", 2, "akill: option -app is refused: there are no application profiles"},
-		"arequeue -e 8":   {"reopen 8", 0, "Job <8> is being requeued"},
-		"arequeue -d 8":   {"", 1, "Job <8>: Job has failed: -e requeues it"},
-		"arequeue -ed 8":  {"reopen 8", 0, "Job <8> is being requeued"},
-		"arequeue -e 1 2": {"", 1, "Job <1>: Job has not ended|Job <2>: Job has not started yet"},
-		"arequeue -e 0":   {"reopen 8", 0, "Job <8> is being requeued"},
-		"arequeue 99":     {"", 1, "Job <99>: No matching job found\n"},
-		"arequeue -e 99":  {"", 1, "Job <99>: No matching job found: a queue keeps jobs that have ended for a while only: submit it again\n"},
-		"arequeue -d 5":   {"reopen 5[3]", 0, "Job <5> is being requeued"},
-		"arequeue -a 5":   {"requeue 5[1], reopen 5[3]", 0, "Job <5> is being requeued"},
-		"arequeue -a 0":   {"requeue 1, requeue 3, requeue 5[1], reopen 8", 0, "Job <5[1]> is being requeued"},
-		"akill -J x 0":    {"", 1, "akill: No matching job found"},
-		"astop 1 2 3":     {"hold 2, suspend 1", 1, "Job <1> is being stopped|Job <2> is being stopped|Job <3>: Job has already been stopped"},
-		"astop 5":         {"hold 5[2], suspend 5[1]", 0, "Job <5> is being stopped"},
-		"astop 0":         {"hold 2, hold 5[2], hold 7, suspend 1, suspend 5[1]", 0, ""},
-		"aresume 3 4 1":   {"resume 3, release 4", 1, "Job <3> is being resumed|Job <4> is being resumed|Job <1>: Job is not stopped"},
-		"aresume 0":       {"resume 3, release 4", 0, "Job <3> is being resumed|Job <4> is being resumed"},
-		"arequeue 1 3 2":  {"requeue 1, requeue 3", 1, "Job <1> is being requeued|Job <3> is being requeued|Job <2>: Job has not started yet"},
-		"arequeue 8":      {"", 1, "Job <8>: Job has already finished"},
-		"akill -u all 0":  {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 6, kill 7", 1, ""},
-		"akill 6":         {"kill 6", 1, "Job <6>: User permission denied"},
-		"akill":           {"", 2, "akill: no job named"},
-		"akill x 1":       {"", 1, "akill: x: none of your jobs has this name"},
-		"akill rnu":       {"", 1, "akill: rnu: none of your jobs has this name (did you mean run?)"},
-		"akill 1x":        {"", 2, "akill: 1x: Illegal job ID."},
-		"akill run 2":     {"kill 1, kill 2", 0, "Job <1> is being terminated"},
-		"akill arr":       {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
-		"akill arr[2]":    {"kill 5[2]", 0, "Job <5[2]> is being terminated"},
-		"akill hers":      {"", 1, "akill: hers: none of your jobs"},
-		"akill ended":     {"", 1, "Job <8>: Job has already finished"},
-		"akill -1":        {"", 2, "akill: -1: Illegal job ID."},
-		"akill 0 1":       {"", 2, "akill: 0 means all jobs"},
-		"akill -q low 1":  {"", 2, "akill: the options choose among all jobs"},
-		"akill -zz 1":     {"", 2, "akill: unknown option"},
-		"akill 1 -u all":  {"", 2, "akill: the options choose"},
-		"akill 0 -J urg*": {"kill 7", 0, "Job <7> is being terminated"},
+		"akill 1 2":               {"kill 1, kill 2", 0, "Job <1> is being terminated|Job <2> is being terminated"},
+		"akill 8":                 {"", 1, "Job <8>: Job has already finished"},
+		"akill 99":                {"", 1, "Job <99>: No matching job found"},
+		"akill 5":                 {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill 5[1-3]":            {"kill 5[1], kill 5[2]", 1, "Job <5[1]> is being terminated|Job <5[2]> is being terminated|Job <5[3]>: Job has already finished"},
+		"akill 5 5[1]":            {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated|Job <5[1]> is being terminated"},
+		"akill 1 1 99":            {"kill 1", 1, "Job <1> is being terminated|Job <99>: No matching job found"},
+		"akill 0":                 {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, "Job <5> is being terminated"},
+		"akill -J arr 0":          {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill -m n1 0":           {"kill 1, kill 3, kill 5[1]", 0, "Job <5[1]> is being terminated"},
+		"akill -m n1 1":           {"", 2, "akill: the options choose among all jobs"},
+		"akill -b 1 2":            {"kill 1, kill 2", 0, "Job <2> is being terminated"},
+		"akill -r 1 2 8":          {"kill 2, kill now 1", 1, "Job <1> is being terminated|Job <2> is being terminated|Job <8>: Job has already finished"},
+		"akill -r -s 9 1":         {"", 2, "akill: -r and -s exclude each other"},
+		"akill -g /x 0":           {"kill 1, kill 7", 0, "Job <1> is being terminated|Job <7> is being terminated"},
+		"akill -g /x/y 0":         {"kill 2", 0, "Job <2> is being terminated"},
+		"akill -g /x -J urgent 0": {"kill 7", 0, "Job <7> is being terminated"},
+		"akill -r -g /x -m n1 0":  {"kill now 1", 0, "Job <1> is being terminated"},
+		"akill -g /none 0":        {"", 1, "akill: No matching job found"},
+		"akill -g /x -u alice 0":  {"", 1, "akill: No matching job found"},
+		"akill -g /x 1":           {"", 2, "akill: the options choose among all jobs"},
+		"akill -g x 0":            {"", 2, "akill: option -g: job group \"x\": want a path that begins with /"},
+		"akill -g / 0":            {"", 2, "akill: option -g: job group \"/\": want a name after each /"},
+		"akill -app solver 0":     {"kill 2", 0, "Job <2> is being terminated"},
+		"akill -app solver 2":     {"", 2, "akill: the options choose among all jobs"},
+		"arequeue -e 8":           {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue -d 8":           {"", 1, "Job <8>: Job has failed: -e requeues it"},
+		"arequeue -ed 8":          {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue -e 1 2":         {"", 1, "Job <1>: Job has not ended|Job <2>: Job has not started yet"},
+		"arequeue -e 0":           {"reopen 8", 0, "Job <8> is being requeued"},
+		"arequeue 99":             {"", 1, "Job <99>: No matching job found\n"},
+		"arequeue -e 99":          {"", 1, "Job <99>: No matching job found: a queue keeps jobs that have ended for a while only: submit it again\n"},
+		"arequeue -d 5":           {"reopen 5[3]", 0, "Job <5> is being requeued"},
+		"arequeue -a 5":           {"requeue 5[1], reopen 5[3]", 0, "Job <5> is being requeued"},
+		"arequeue -a 0":           {"requeue 1, requeue 3, requeue 5[1], reopen 8", 0, "Job <5[1]> is being requeued"},
+		"akill -J x 0":            {"", 1, "akill: No matching job found"},
+		"astop 1 2 3":             {"hold 2, suspend 1", 1, "Job <1> is being stopped|Job <2> is being stopped|Job <3>: Job has already been stopped"},
+		"astop 5":                 {"hold 5[2], suspend 5[1]", 0, "Job <5> is being stopped"},
+		"astop 0":                 {"hold 2, hold 5[2], hold 7, suspend 1, suspend 5[1]", 0, ""},
+		"aresume 3 4 1":           {"resume 3, release 4", 1, "Job <3> is being resumed|Job <4> is being resumed|Job <1>: Job is not stopped"},
+		"aresume 0":               {"resume 3, release 4", 0, "Job <3> is being resumed|Job <4> is being resumed"},
+		"arequeue 1 3 2":          {"requeue 1, requeue 3", 1, "Job <1> is being requeued|Job <3> is being requeued|Job <2>: Job has not started yet"},
+		"arequeue 8":              {"", 1, "Job <8>: Job has already finished"},
+		"akill -u all 0":          {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 6, kill 7", 1, ""},
+		"akill 6":                 {"kill 6", 1, "Job <6>: User permission denied"},
+		"akill":                   {"", 2, "akill: no job named"},
+		"akill x 1":               {"", 1, "akill: x: none of your jobs has this name"},
+		"akill rnu":               {"", 1, "akill: rnu: none of your jobs has this name (did you mean run?)"},
+		"akill 1x":                {"", 2, "akill: 1x: Illegal job ID."},
+		"akill run 2":             {"kill 1, kill 2", 0, "Job <1> is being terminated"},
+		"akill arr":               {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill arr[2]":            {"kill 5[2]", 0, "Job <5[2]> is being terminated"},
+		"akill hers":              {"", 1, "akill: hers: none of your jobs"},
+		"akill ended":             {"", 1, "Job <8>: Job has already finished"},
+		"akill -1":                {"", 2, "akill: -1: Illegal job ID."},
+		"akill 0 1":               {"", 2, "akill: 0 means all jobs"},
+		"akill -q low 1":          {"", 2, "akill: the options choose among all jobs"},
+		"akill -zz 1":             {"", 2, "akill: unknown option"},
+		"akill 1 -u all":          {"", 2, "akill: the options choose"},
+		"akill 0 -J urg*":         {"kill 7", 0, "Job <7> is being terminated"},
 	} {
 		q := fake.NewQueue()
 		q.Fail[backends.ID{Job: 6}] = fmt.Errorf("kill job 6: %w", backends.ErrDenied)
-		q.Extra.Reopen = q.Reopen
+		q.Extra.Reopen, q.Extra.KillNow = q.Reopen, q.KillNow
+		q.Extra.InGroup, q.Extra.OfProfile = fake.InGroup, fake.OfProfile
+		for i, group := range map[int]string{0: "/x", 1: "/x/y", 7: "/x"} {
+			q.Content.Jobs[i].Group = group
+		}
 		got := bob(t, q, strings.Fields(line)...)
 		if did := strings.Join(q.Calls, ", "); did != want.did || got.code != want.code {
 			t.Errorf("%s: did %s, code %d; want %s, code %d; %s", line, did, got.code, want.did, want.code, got.stderr)
@@ -389,10 +403,37 @@ func TestActionsDependOnJobState(t *testing.T) {
 }
 
 // A queue that can't says so.
-func TestReopenIsRefused(t *testing.T) {
-	want := answer{1, "", "Job <8>: requeue a job that has ended: not possible on this queue: submit it again\n"}
-	if got := bob(t, fake.NewQueue(), "arequeue", "-e", "8"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+func TestUnableToAct(t *testing.T) {
+	for line, want := range map[string]string{
+		"arequeue -e 8":   "Job <8>: requeue a job that has ended: not possible on this queue: submit it again\n",
+		"akill -r 1":      "Job <1>: end a job without waiting for it (-r): not possible on this queue: akill without -r ends it; ",
+		"akill -g /x 0":   "akill: choose jobs by their job group (-g): not possible on this queue: choose by -J NAME* or -P PROJECT\n",
+		"akill -app x 0":  "akill: choose jobs by their application profile (-app): not possible on this queue: choose by -J NAME* or -P PROJECT\n",
+		"ajobs -g /x":     "ajobs: choose jobs by their job group (-g): not possible on this queue: choose by -J NAME* or -P PROJECT\n",
+		"ajobs -app x -a": "ajobs: choose jobs by their application profile (-app): not possible on this queue: choose by -J NAME* or -P PROJECT\n",
+	} {
+		q := fake.NewQueue()
+		if got := bob(t, q, strings.Fields(line)...); got.code != 1 || got.stdout != "" || !strings.HasPrefix(got.stderr, want) || len(q.Calls) > 0 {
+			t.Errorf("%s: %+v, did %v, want %s", line, got, q.Calls, want)
+		}
+	}
+}
+
+func TestJobsOfAGroup(t *testing.T) {
+	q := fake.NewQueue()
+	q.Extra.InGroup = fake.InGroup
+	for i := range q.Content.Jobs {
+		q.Content.Jobs[i].Group = []string{"/x", "/x/y"}[i%2]
+	}
+	for line, want := range map[string]string{
+		"ajobs -noheader -g /x -o jobid":               "1\n3\n5\n",
+		"ajobs -noheader -g /x -m n1 -o jobid":         "1\n3\n5\n",
+		"ajobs -noheader -g /x -r -u all -o jobid":     "1\n5\n6\n",
+		"ajobs -noheader -g /x/y -J wait -o job_group": "/x/y\n",
+	} {
+		if got := bob(t, q, strings.Fields(line)...); got.code != 0 || strings.ReplaceAll(got.stdout, " ", "") != want {
+			t.Errorf("%s: %+v, want %q", line, got, want)
+		}
 	}
 }
 

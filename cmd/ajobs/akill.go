@@ -22,18 +22,21 @@ func killApp(p process) *cli.App {
 		&cli.StringFlag{Name: "s", Usage: "only send `SIGNAL` (a name or a number), to all processes of running jobs"},
 		&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
 		&cli.BoolFlag{Name: "b", Usage: "in bulk, as LSF's option: jobs are always ended so", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "r", Usage: "end jobs at once, without the grace that they have; LSF takes them off its records before their processes are gone, also where a host can't be reached", DisableDefaultText: true},
+		&cli.StringFlag{Name: "g", Usage: "jobs in the job group `PATH` itself (asub -g), with 0"},
+		&cli.StringFlag{Name: "app", Usage: "jobs with the application profile `NAME`, on LSF, with 0"},
 	)
-	addRefused(app, []refusedOption{
-		{"r", "", "a job is removed when its processes are gone; on LSF use bkill -r"},
-		{"g", "GROUP", "there are no job groups; choose by -J NAME* or -P PROJECT; on LSF use bkill -g"},
-		{"app", "PROFILE", "there are no application profiles; on LSF use bkill -app"},
-	})
 	return app
 }
 
 // runKill is akill.
 func runKill(ctx context.Context, p process, o actionOptions, out io.Writer) error {
-	if o.signal == "" {
+	switch {
+	case o.now && o.signal != "":
+		return shell.Usagef("-r and -s exclude each other")
+	case o.now:
+		return action{verb: bsub.Kill, operationFor: killNowOperation}.run(ctx, p, o, out)
+	case o.signal == "":
 		return action{verb: bsub.Kill, operationFor: killOperation}.run(ctx, p, o, out)
 	}
 	number, err := signalNumber(o.signal)
@@ -63,6 +66,16 @@ func runKill(ctx context.Context, p process, o actionOptions, out io.Writer) err
 func killOperation(state backends.State) (operation, error) {
 	if state.Ended() {
 		return 0, errFinished
+	}
+	return kill, nil
+}
+
+func killNowOperation(state backends.State) (operation, error) {
+	switch {
+	case state.Ended():
+		return 0, errFinished
+	case state == backends.Running || state == backends.Suspended:
+		return killNow, nil
 	}
 	return kill, nil
 }

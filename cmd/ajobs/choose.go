@@ -23,6 +23,9 @@ type choice struct {
 	host    string
 	name    string // * stands for any text
 	dummies bool   // dummy jobs, too
+
+	jobGroup, profile string
+	chosen            []func(*backends.Job) bool // by jobGroup and profile, as the queue knows them
 }
 
 func choiceFlags() []cli.Flag {
@@ -48,12 +51,17 @@ func countChoices(c *cli.Context) int {
 // choiceOf reads choiceFlags (and -m, where a command has it). Without -u it selects
 // the jobs of the user own.
 func choiceOf(c *cli.Context, own string) (choice, error) {
-	for _, name := range []string{"u", "q", "P", "J", "m"} {
+	for _, name := range []string{"u", "q", "P", "J", "m", "g", "app"} {
 		if c.IsSet(name) && c.String(name) == "" {
 			return choice{}, shell.Usagef("option -%s: empty name", name)
 		}
 	}
-	chosen := choice{user: own, queue: c.String("q"), project: c.String("P"), host: c.String("m"), name: c.String("J")}
+	chosen := choice{user: own, queue: c.String("q"), project: c.String("P"), host: c.String("m"), name: c.String("J"), jobGroup: c.String("g"), profile: c.String("app")}
+	if chosen.jobGroup != "" {
+		if err := backends.CheckGroup(chosen.jobGroup); err != nil {
+			return choice{}, shell.Usagef("option -g: %w", err)
+		}
+	}
 	switch user := c.String("u"); user {
 	case "":
 	case "all":
@@ -80,8 +88,37 @@ func listedBy(c *cli.Context, p process) (choice, []bsub.JobArg, error) {
 	return chosen, args, err
 }
 
+// ask asks the queue which jobs are in the group, and have the profile, that are to be chosen.
+func (c *choice) ask(ctx context.Context, queue backends.Backend) error {
+	for _, by := range []struct {
+		value, does, why string
+		ask              func(context.Context, string) (func(*backends.Job) bool, error)
+	}{
+		{c.jobGroup, "choose jobs by their job group (-g)", "choose by -J NAME* or -P PROJECT", queue.Abilities().InGroup},
+		{c.profile, "choose jobs by their application profile (-app)", "choose by -J NAME* or -P PROJECT", queue.Abilities().OfProfile},
+	} {
+		switch {
+		case by.value == "":
+			continue
+		case by.ask == nil:
+			return fmt.Errorf("%s: %w: %s", by.does, backends.ErrUnable, by.why)
+		}
+		chosen, err := by.ask(ctx, by.value)
+		if err != nil {
+			return err
+		}
+		c.chosen = append(c.chosen, chosen)
+	}
+	return nil
+}
+
 // Dummy jobs are chosen only where -u names a user or all: users did not submit them.
 func (c choice) includes(j *backends.Job) bool {
+	for _, chosen := range c.chosen {
+		if !chosen(j) {
+			return false
+		}
+	}
 	return (c.dummies || !j.IsDummy()) &&
 		(c.user == "" || j.User == c.user) &&
 		(c.queue == "" || j.Queue == c.queue) &&

@@ -15,6 +15,7 @@ type jobJSON struct {
 	Project     string               `json:"project"`
 	Step        string               `json:"step"`
 	Queue       string               `json:"queue"`
+	Group       string               `json:"group,omitempty"` // job group
 	State       backends.State       `json:"state"`
 	Class       string               `json:"class,omitempty"` // pba, dummy; else only the ledger knows it
 	DummyFor    *backends.ID         `json:"dummy_for,omitempty"`
@@ -46,7 +47,7 @@ func jobsJSON(jobs []backends.Job) []jobJSON {
 func newJobJSON(j *backends.Job) jobJSON {
 	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing is used
 	out := jobJSON{
-		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
+		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Group: j.Group, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
 		Needs: j.Needs, Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
 		Requeues: j.Requeues, FailedSaves: j.FailedSaves, PreemptMode: tag.Preempt.String(), Reason: j.Reason,

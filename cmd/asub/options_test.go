@@ -35,6 +35,7 @@ func trials() map[string]trial {
 		"-e":    {beside: []string{"-o", "other.%J"}, want: `err\.\d+: err\n`},
 		"-env":  {want: `: (?:.*\n)*A=1\n`},
 		"-eo":   {want: `Error File \(overwrite\) <err>(?:.*\n)*err: err\n`},
+		"-g":    {want: `Job Group </g>`},
 		"-H":    {want: `Status <PSUSP>`},
 		"-I":    {want: `(?m)^out\nA=\nerr\n`},
 		"-Ip":   {command: "test -t 1 && echo yes", want: `yes\r\n`},

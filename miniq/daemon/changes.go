@@ -140,6 +140,9 @@ func subjects(event manager.Event) (ids []backends.ID, what []actRecord, by mana
 	case manager.Kill:
 		by = ev.By
 		each(ev.IDs, "kill")
+	case manager.KillNow:
+		by = ev.By
+		each(ev.IDs, "kill")
 	case manager.Requeue:
 		by = ev.By
 		acts(ev.Acts, "requeue")

@@ -111,6 +111,9 @@ func checkRepeats(req *miniq.Request) error {
 func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 	switch req.Op {
 	case miniq.OpKill:
+		if req.Now {
+			return manager.KillNow{By: by, IDs: req.IDs}, nil
+		}
 		return manager.Kill{By: by, IDs: req.IDs}, nil
 	case miniq.OpRequeue:
 		return manager.Requeue{By: by, Acts: req.Acts}, nil
@@ -263,6 +266,11 @@ func checkSpec(s *backends.Spec, b *body) error {
 		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
 	case b.Umask > 0o777:
 		return fmt.Errorf("umask %#o: want 0 to 0777", b.Umask)
+	}
+	if s.Group != "" {
+		if err := backends.CheckGroup(s.Group); err != nil {
+			return err
+		}
 	}
 	if s.Mail.To != "" {
 		if _, err := mail.Addresses([]string{s.Mail.To}); err != nil {

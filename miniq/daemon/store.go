@@ -42,8 +42,8 @@ const (
 //	6  runs that save their work before they are requeued, which a program of format 5 would
 //	   take for runs that end otherwise; the number of guaranteed slots
 //	7  commands that are run before and after a job, which a program of format 6 would not run
-//	8  jobs that have ended and are reopened, which a program of format 7 would refuse; job groups,
-//	   which it would lose
+//	8  jobs that have ended and are reopened, and ends without a grace, which a program of format 7
+//	   would refuse; job groups, which it would lose
 const (
 	format       = 8
 	oldestFormat = 1

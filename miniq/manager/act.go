@@ -75,14 +75,18 @@ func (m *Manager) find(id backends.ID) []*job {
 	return nil
 }
 
-func (m *Manager) kill(by By, j *job) error {
+func (m *Manager) kill(by By, j *job) error { return m.killWithin(by, j, m.cfg.KillGrace) }
+
+func (m *Manager) killNow(by By, j *job) error { return m.killWithin(by, j, 0) }
+
+func (m *Manager) killWithin(by By, j *job, grace time.Duration) error {
 	user := strings.ToValidUTF8(by.User, "\uFFFD")
 	switch {
 	case !j.live():
 		m.finish(j, killedExit, false, "killed by "+user+" before it started")
-	case j.ending == killed || j.ending == overLimit:
+	case (j.ending == killed || j.ending == overLimit) && (grace > 0 || j.grace == 0):
 	default:
-		m.end(j, killed, m.cfg.KillGrace, backends.Checkpoint{})
+		m.end(j, killed, grace, backends.Checkpoint{})
 		m.emit(Notice{j.id, j.run, "killed by " + user})
 	}
 	return nil

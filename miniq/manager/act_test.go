@@ -46,6 +46,30 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// TestKillNow: without a grace, also where a job has one by now, and once.
+func TestKillNow(t *testing.T) {
+	b := newBench(t, Config{}, 2)
+	fresh, dying, pending := b.submit(spec(1)), b.submit(spec(1)), b.submit(spec(1))
+	now := func(id backends.ID) Event { return KillNow{user, []backends.ID{id}} }
+	b.must(Kill{user, []backends.ID{dying}})
+	for _, id := range []backends.ID{fresh, dying} {
+		b.must(now(id))
+		if k := effectOf[KillRun](b); k != (KillRun{id, 1, 0, backends.Checkpoint{}, false}) {
+			t.Errorf("%+v", k)
+		}
+		b.state(id, backends.Running) // its slots are taken until it has ended
+		b.must(now(id))
+		b.must(Kill{user, []backends.ID{id}})
+		if len(b.effects) != 0 {
+			t.Errorf("killed again: %v", b.effects)
+		}
+	}
+	b.refuses(KillNow{other, []backends.ID{fresh}}, backends.ErrDenied)
+	b.must(now(pending))
+	b.state(pending, backends.Exited)
+	b.refuses(now(pending), backends.ErrWrongState)
+}
+
 // TestOwnEndBeforeKillCounts: a run that ended before our signal reached it keeps its own status.
 func TestOwnEndBeforeKillCounts(t *testing.T) {
 	b := newBench(t, Config{}, 2)

@@ -111,6 +111,12 @@ type Kill struct {
 	IDs []backends.ID
 }
 
+// KillNow is Kill without a grace, also for jobs that are being ended with one.
+type KillNow struct {
+	By  By
+	IDs []backends.ID
+}
+
 // Requeue puts running (or suspended) jobs back into the queue. Mark and Until
 // are an admin's, and so is a grace beyond Config.KillGrace: a job that is being ended
 // is not chosen as a victim. So is a longer Save.Wait. A second Requeue gets ErrWrongState.
@@ -320,6 +326,7 @@ type Ahead struct {
 // The events are written under these names.
 func (Submit) event() string      { return "submit" }
 func (Kill) event() string        { return "kill" }
+func (KillNow) event() string     { return "kill_now" }
 func (Requeue) event() string     { return "requeue" }
 func (Suspend) event() string     { return "suspend" }
 func (Resume) event() string      { return "resume" }
@@ -353,6 +360,7 @@ func events() []Event {
 	return []Event{
 		Submit{},
 		Kill{},
+		KillNow{},
 		Requeue{},
 		Suspend{},
 		Resume{},

@@ -27,6 +27,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		Submit{By: user, Key: "key", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}, Past: []PastEnd{{ID: id}}},
 		Dummies(admin, "key", []backends.Dummy{{For: id, Host: "n1", Priority: 89, Limit: time.Hour}}),
 		Kill{user, []backends.ID{id}},
+		KillNow{user, []backends.ID{id}},
 		Requeue{admin, []backends.Act{{ID: id, Started: at, Until: at, Grace: time.Second, Save: backends.Checkpoint{Command: "/a " + latin, Wait: time.Second}, Mark: "r1", Notice: "n"}}},
 		Suspend{admin, []backends.Act{{ID: id}}},
 		Resume{user, []backends.ID{id}},

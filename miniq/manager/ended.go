@@ -145,7 +145,7 @@ func (j *job) weigh() int64 {
 
 func (w *work) weigh() int64 {
 	s := w.spec
-	n := workBytes + len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + len(s.Queue)
+	n := workBytes + len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + len(s.Queue) + len(s.Group)
 	for _, host := range s.Hosts {
 		n += itemBytes + len(host)
 	}

@@ -203,6 +203,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"end":     in(ends),
 		"end2":    in(ends),
 		"kill":    in(func() { w.step(Kill{user, ids()}) }),
+		"end_now": in(func() { w.step(KillNow{user, ids()}) }),
 		"requeue": in(func() { w.step(Requeue{admin, []backends.Act{w.act()}}) }),
 		"reopen": in(func() {
 			w.step(Reopen{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), ids()})

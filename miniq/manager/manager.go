@@ -136,6 +136,8 @@ func (m *Manager) apply(e Event) Result {
 		return Result{Submitted: submitted, Again: again}
 	case Kill:
 		return forIDs(m, e.By, e.IDs, m.kill)
+	case KillNow:
+		return forIDs(m, e.By, e.IDs, m.killNow)
 	case Requeue:
 		return m.requeue(e)
 	case Suspend:

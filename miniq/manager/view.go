@@ -137,7 +137,7 @@ func (h *host) view() backends.Host {
 func (m *Manager) view(j *job, now time.Time) backends.Job {
 	s := j.work.spec
 	v := backends.Job{
-		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Tag: j.work.tag,
+		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Group: s.Group, Tag: j.work.tag,
 		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
 		Needs: s.Needs, Suits: m.suits(j.work),
 		Hosts: slices.Clip(j.hosts), Asked: slices.Clip(s.Hosts), Pinned: slices.Clip(j.pinned), Shares: slices.Clip(j.shares), PinEnds: j.pinEnds, // lists are replaced, never changed

@@ -102,7 +102,7 @@ func (q *queue) actOne(b caller, a *act, j *job) string {
 		if a.Signal != 0 {
 			return q.signal(j, a.Signal)
 		}
-		return q.kill(b, j)
+		return q.kill(b, j, a.Now)
 	case verbStop:
 		return q.stop(b, j)
 	case verbResume:
@@ -123,7 +123,9 @@ func (q *queue) actOne(b caller, a *act, j *job) string {
 	return errArgument
 }
 
-func (q *queue) kill(b caller, j *job) string {
+// kill is bkill. With -r (now) the job has ended for LSF before its processes have
+// (IBM: lsf_command_ref, bkill -r).
+func (q *queue) kill(b caller, j *job, now bool) string {
 	if j.over() && j.gap != gone {
 		return errFinished
 	}
@@ -135,7 +137,7 @@ func (q *queue) kill(b caller, j *job) string {
 		j.Termed = "TERM_ADMIN"
 	}
 	q.feed(manager.Kill{By: by(b.Name), IDs: []backends.ID{j.id}})
-	if left {
+	if left || now && j.live() {
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
 	}
 	return ""

@@ -31,6 +31,7 @@ type query struct {
 	all, done, pending, suspended, running bool // -a -d -p -s -r
 
 	user, queue, host, name, project string // "": any; of user the caller
+	group, profile                   string
 	words                            []string
 	ids                              []bsub.JobArg // of words
 }
@@ -136,6 +137,8 @@ func (p *page) listed(j *Job, q *query) bool {
 	case user != "all" && j.User != user,
 		q.queue != "" && j.Queue != q.queue,
 		q.project != "" && j.Project != q.project,
+		q.group != "" && j.Group != q.group,
+		q.profile != "" && j.Profile != q.profile,
 		q.name != "" && !nameMatches(q.name, j),
 		q.host != "" && !slices.Contains(j.ExecHosts, q.host):
 		return false
@@ -425,7 +428,7 @@ func (q *query) flag(letter byte) bool {
 // (ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bjobs.1.html).
 func (p *page) lsfQuery(args []string) (query, bool) {
 	var q query
-	text := map[string]*string{"-J": &q.name, "-q": &q.queue, "-u": &q.user, "-m": &q.host, "-P": &q.project, "-o": &q.fields}
+	text := map[string]*string{"-J": &q.name, "-q": &q.queue, "-u": &q.user, "-m": &q.host, "-P": &q.project, "-o": &q.fields, "-g": &q.group, "-app": &q.profile}
 	for len(args) > 0 {
 		word := args[0]
 		args = args[1:]

@@ -110,6 +110,8 @@ type commandOptions struct {
 	esubs    []string // -a
 	begin    time.Time
 	join     bool // -I and its like
+	group    string
+	profile  string // -app
 }
 
 // resets are the keys that each option of bmod takes back with an n.
@@ -213,6 +215,10 @@ func (w *commandOptions) interpretOne(flavour Flavour, u use, now time.Time) str
 		}
 	case "K":
 		w.wait = true
+	case "g":
+		w.group = u.value
+	case "app":
+		w.profile = u.value
 	case "Z":
 		w.command = u.value
 	}

@@ -258,7 +258,7 @@ func (p *program) bsub(args []string) int {
 	if s.CWD, err = os.Getwd(); err != nil {
 		return p.fail("%v%s", err, tail)
 	}
-	s.Params, s.Env, s.Truncate = w.params, env, w.truncate
+	s.Params, s.Env, s.Truncate, s.Group, s.Profile = w.params, env, w.truncate, w.group, w.profile
 	if w.join {
 		screen, err := os.CreateTemp("", "bsub-screen-")
 		if err != nil {
@@ -301,6 +301,9 @@ func (p *program) defaults(w *commandOptions) {
 		if _, ok := w.params.get("LSB_SUB_PROJECT_NAME"); !ok {
 			w.params.set("LSB_SUB_PROJECT_NAME", project, false)
 		}
+	}
+	if w.group == "" && p.cfg.Flavour == LSF10 {
+		w.group = os.Getenv("LSB_DEFAULT_JOBGROUP")
 	}
 	if queue := os.Getenv("LSB_DEFAULTQUEUE"); queue != "" {
 		if _, ok := w.params.get("LSB_SUB_QUEUE"); !ok {
@@ -456,6 +459,8 @@ func (p *program) choice(args []string, more string) (a act, sent string, rc int
 			a.All = u.value == "all"
 		case "H":
 			a.Hold = true
+		case "r":
+			a.Now = p.name == "bkill"
 		case "e":
 			a.Exited = p.name == "brequeue"
 		case "d":

@@ -52,6 +52,8 @@ type submission struct {
 	Umask    int
 	Truncate [2]bool // -oo, -eo
 	Screen   string  // of -I: a file for what it writes, where it has no other
+	Group    string  // -g
+	Profile  string  // -app
 }
 
 // modification is what bmod hands in.
@@ -70,6 +72,7 @@ type act struct {
 	Done   bool   // brequeue -d: jobs that are DONE
 	Hosts  string // brun -m
 	Signal int    // bkill -s
+	Now    bool   // bkill -r
 	Queue  string // with job 0: of this queue only
 	Name   string // with job 0: of this name only
 	All    bool   // with job 0: of all users

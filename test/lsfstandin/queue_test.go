@@ -209,6 +209,32 @@ func TestBkillChoosesAndSignals(t *testing.T) {
 	}
 }
 
+func TestJobGroupsAndProfiles(t *testing.T) {
+	c := New(t, Options{RootMaySubmit: true, Hosts: 1, Slots: 4, Second: 30 * time.Millisecond, Flavour: LSF10})
+	a, b := c.submit("-g", "/x", "-H", "true"), c.submit("-g", "/x/y", "-app", "solver", "-H", "true")
+	c.submit("-H", "true")
+	for option, want := range map[string]string{"-g /x": a, "-g /x/y": b, "-app solver": b} {
+		if got := c.ok(strings.Fields("bjobs -noheader -o jobid " + option)...); strings.TrimSpace(got) != want {
+			t.Errorf("bjobs %s: %q, want %s", option, got, want)
+		}
+	}
+	if stdout, message, _ := c.Run("bjobs", "-g", "/none"); stdout != "" || !strings.Contains(message, "No unfinished job found") {
+		t.Errorf("of a group without jobs: %q %q", stdout, message)
+	}
+}
+
+// bkill -r: the job has ended at once, though its processes take their time.
+func TestBkillRemoves(t *testing.T) {
+	c := small(t, 1, 1)
+	ready := filepath.Join(t.TempDir(), "ready")
+	id := c.submit("trap '' INT TERM; touch " + ready + "; while :; do sleep 0.02; done")
+	awaitFile(t, ready)
+	c.ok("bkill", "-r", id)
+	if j := c.findJob(id); j.Stat != EXIT {
+		t.Errorf("it is %s", j.Stat)
+	}
+}
+
 func TestStoppedWhilePending(t *testing.T) {
 	c := small(t, 1, 1)
 	c.submit("sleep", "300")

@@ -17,7 +17,7 @@ import (
 func (q *queue) submit(b caller, s *submission) reply {
 	p := q.cfg.Params
 	want := Job{
-		User: b.Name, Home: b.Home, Project: p.DefaultProject, Queue: p.DefaultQueue, Stat: PEND, Command: s.Command,
+		User: b.Name, Home: b.Home, Project: p.DefaultProject, Queue: p.DefaultQueue, Group: s.Group, Profile: s.Profile, Stat: PEND, Command: s.Command,
 		FromHost: q.cfg.Master, RunCWD: s.CWD, Slots: 1, Submitted: q.now.Truncate(time.Second), Priority: p.DefaultPriority(),
 	}
 	if s.Script {

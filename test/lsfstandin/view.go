@@ -114,6 +114,8 @@ type Job struct {
 	Name        string
 	User        string
 	Project     string // as it was typed: chipA:synthesis
+	Group       string // job group; "": the root
+	Profile     string // of applications
 	Queue       string
 	Stat        Stat
 	Command     string // the words joined by blanks, as LSF does

@@ -520,6 +520,10 @@ func (o *wrapperSite) acts() {
 	}{
 		{&o.bob, "akill " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " RUNNING"},
 		{&o.alice, "akill -s USR1 " + runs, 0, "Job <" + runs + "> is being signaled", runs + " RUNNING"},
+		{&o.alice, "akill -r " + runs, 1, "not possible on this queue: akill without -r ends it", runs + " RUNNING"},
+		{&o.alice, "akill -g /chipA 0", 1, "choose jobs by their job group (-g): not possible on this queue", runs + " RUNNING"},
+		{&o.alice, "akill -app solver 0", 1, "choose jobs by their application profile (-app): not possible on this queue", runs + " RUNNING"},
+		{&o.alice, "ajobs -g /chipA", 1, "choose jobs by their job group (-g): not possible on this queue", runs + " RUNNING"},
 		{&o.alice, "astop " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " RUNNING"},
 		{nil, "astop " + runs, 0, "Job <" + runs + "> is being stopped", runs + " SUSPENDED"},
 		{nil, "aresume " + runs, 0, "Job <" + runs + "> is being resumed", runs + " RUNNING"},

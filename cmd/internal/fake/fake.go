@@ -116,6 +116,21 @@ func (q *Queue) Reopen(_ context.Context, ids []backends.ID) backends.Errors {
 	return q.record("reopen", ids)
 }
 
+// KillNow does so, too. It is for Extra.
+func (q *Queue) KillNow(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.record("kill now", ids)
+}
+
+// InGroup is for Extra, as the bundled queue has it.
+func InGroup(_ context.Context, group string) (func(*backends.Job) bool, error) {
+	return func(j *backends.Job) bool { return j.Group == group }, nil
+}
+
+// OfProfile is for Extra: jobs by the name wait have the profile solver.
+func OfProfile(_ context.Context, profile string) (func(*backends.Job) bool, error) {
+	return func(j *backends.Job) bool { return profile == "solver" && j.Name == "wait" }, nil
+}
+
 // NewQueue is a queue with jobs in every state, of bob and of alice.
 func NewQueue() *Queue {
 	job := func(id int64, index int, user, name string, state backends.State) backends.Job {
