@@ -64,6 +64,18 @@ const (
 	CheckpointFailed = "its checkpoint failed"
 )
 
+// What the queues say of a requeued run if they do not keep why it was requeued.
+const (
+	RequeuedOnly    = "requeued"
+	RequeuedByAdmin = "requeued by an administrator"
+)
+
+// Unexplained reports whether a run was requeued for a reason that the queue does not keep.
+func (p *Past) Unexplained(run int) bool {
+	why := p.Record.Runs[run].Why
+	return p.Requeued(run) && (why == RequeuedOnly || why == RequeuedByAdmin)
+}
+
 // Requeued reports whether a run was put back into the queue: it ended, and the job went on.
 func (p *Past) Requeued(run int) bool {
 	runs := p.Record.Runs

@@ -207,7 +207,7 @@ func pastJob(runs []*acct.Finish) backends.Past {
 			User: f.CPUUser, System: f.CPUSystem, MaxRSS: f.Memory, Why: f.Why(),
 		}
 		if run.Why == "" && i < len(runs)-1 {
-			run.Why = "requeued"
+			run.Why = backends.RequeuedOnly
 		}
 		record.Runs = append(record.Runs, run)
 	}
@@ -264,7 +264,7 @@ func (c *Client) addLive(ctx context.Context, all []backends.Past) {
 		all[n].Job = *j
 		all[n].Job.Requeues = requeues
 		if last := len(runs) - 1; last >= 0 && runs[last].Why == "" {
-			runs[last].Why = "requeued"
+			runs[last].Why = backends.RequeuedOnly
 		}
 		if j.State != backends.Pending && j.State != backends.Held {
 			all[n].Record.Runs = append(runs, backends.RunRecord{Run: len(runs) + 1, Host: hostsOf(j.Hosts), Started: j.Started})

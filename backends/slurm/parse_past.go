@@ -159,7 +159,7 @@ var (
 	endings = map[string]string{
 		"COMPLETED": "", "FAILED": "", "BOOT_FAIL": "a node did not boot", "CANCELLED": "cancelled", "DEADLINE": "it could not end before its deadline",
 		"NODE_FAIL": "a node failed", "OUT_OF_MEMORY": "out of memory", "PREEMPTED": "preempted by Slurm", "REVOKED": "revoked by another cluster",
-		"TIMEOUT": "over its run limit", "REQUEUED": "requeued",
+		"TIMEOUT": "over its run limit", "REQUEUED": backends.RequeuedOnly,
 	}
 )
 

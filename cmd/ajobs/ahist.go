@@ -44,7 +44,7 @@ func pastApp(p process) *cli.App {
 			"how they ended and why, how long they waited and ran, the processor time and memory that they used,\n" +
 			"their hosts, and how often they were requeued; then their sum. Named JOBs (12, 12[3], or by a name) are\n" +
 			"listed whenever they ended. It reads what the queue keeps: miniq its jobs' state objects, Slurm its\n" +
-			"accounting (sacct), LSF its file lsb.acct.",
+			"accounting (sacct), LSF its file lsb.acct. For which job pba requeued a run there, pba's ledger says.",
 		Metadata: map[string]any{
 			commands.Clusters: true,
 			commands.OneDash:  []string{"noheader"},
@@ -114,6 +114,7 @@ func runPast(ctx context.Context, p process, o pastOptions, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	p.explainRequeues(ctx, found.Jobs)
 	all := o.sorted(p, found.Jobs)
 	switch {
 	case o.json:

@@ -40,8 +40,14 @@ func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 func bobAt(t *testing.T, q *fake.Queue, stdout io.Writer, words ...string) (code int, errors string) {
 	t.Helper()
 	var stderr bytes.Buffer
-	p := process{
-		stdout: stdout, stderr: &stderr, now: fake.Now,
+	code = run(words, bobsProcess(q, stdout, &stderr))
+	return code, stderr.String()
+}
+
+// bobsProcess is that of a command of bob's.
+func bobsProcess(q *fake.Queue, stdout, stderr io.Writer) process {
+	return process{
+		stdout: stdout, stderr: stderr, now: fake.Now,
 		submitContext: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
 		user:          func() string { return "bob" }, host: func() string { return "login1" },
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
@@ -51,6 +57,7 @@ func bobAt(t *testing.T, q *fake.Queue, stdout io.Writer, words ...string) (code
 		outlook: func(_ context.Context, jobs []backends.Job) map[backends.ID]string {
 			return map[backends.ID]string{{Job: 7}: "3 jobs before it in the queue, \x1b[31m9 in all."}
 		},
+		explained: func(context.Context, []backends.ID, bool) map[backends.ID]story { return nil },
 		group: func(name string) (func(string) bool, error) {
 			if name != "chipA" {
 				return nil, fmt.Errorf("no project or group %q", name)
@@ -58,8 +65,6 @@ func bobAt(t *testing.T, q *fake.Queue, stdout io.Writer, words ...string) (code
 			return func(user string) bool { return user == "alice" }, nil
 		},
 	}
-	code = run(words, p)
-	return code, stderr.String()
 }
 
 func TestListOptionsSelectJobs(t *testing.T) {

@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 // printDetails prints all that is known of each job: ajobs -l.
@@ -51,53 +48,8 @@ func outlook(ctx context.Context, jobs []backends.Job) map[backends.ID]string {
 		}
 	}
 	known := map[backends.ID]string{}
-	for id, s := range explained(ctx, ids) {
+	for id, s := range explained(ctx, ids, false) {
 		known[id] = s.Outlook.Text
-	}
-	return known
-}
-
-// story is what of pba explain --json is used here.
-type story struct {
-	ID      string `json:"id"`
-	Outlook struct {
-		Text string `json:"text"`
-	} `json:"outlook"`
-}
-
-// explained asks pba about jobs, all at once. Those that it does not explain are left out; all are
-// if the farm has no pba, or it does not answer in time.
-func explained(ctx context.Context, ids []backends.ID) map[backends.ID]story {
-	program, err := command.Sibling("pba")
-	if err != nil || len(ids) == 0 {
-		return nil
-	}
-	argv := []string{program, "explain", "--json"}
-	for _, id := range ids {
-		argv = append(argv, id.String())
-	}
-	const patience = 10 * time.Second
-	data, _ := command.Run(ctx, command.Command{Argv: argv, Timeout: patience}) // an error is about jobs that it left out
-	return parseStories(data, len(ids) > 1)
-}
-
-// parseStories reads what pba explain --json prints of one job, or of several.
-func parseStories(data []byte, several bool) map[backends.ID]story {
-	all := make([]story, 1)
-	var err error
-	if several {
-		err = json.Unmarshal(data, &all)
-	} else {
-		err = json.Unmarshal(data, &all[0])
-	}
-	if err != nil {
-		return nil
-	}
-	known := map[backends.ID]story{}
-	for _, s := range all {
-		if id, err := backends.ParseID(s.ID); err == nil {
-			known[id] = s
-		}
 	}
 	return known
 }

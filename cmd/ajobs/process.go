@@ -36,14 +36,16 @@ type process struct {
 	open  func(ctx context.Context, toSubmit bool) (backends.Backend, error)
 	// outlook returns what pba foresees of the first jobs that wait.
 	outlook func(ctx context.Context, jobs []backends.Job) map[backends.ID]string
-	filter  func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
+	// explained returns what pba knows of jobs.
+	explained func(ctx context.Context, ids []backends.ID, past bool) map[backends.ID]story
+	filter    func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
-		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook,
+		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook, explained: explained,
 	}
 }
 

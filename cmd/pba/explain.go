@@ -25,7 +25,10 @@ func explainCommand(p process) *cli.Command {
 		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB...",
 		Description: "JOB is a job's ID, 12 or 12[3], or its name: your own job of that name, or another user's if you have none.\n" +
 			"Up to 100 JOBs are explained at once, from one snapshot of the queue.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON: an object, or an array for several jobs, without those that are not known", DisableDefaultText: true}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: an object, or an array for several jobs, without those that are not known", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "past", Usage: "with --json: only what the ledger has of the jobs; the queue is not asked", DisableDefaultText: true},
+		},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, -1)
 			if err != nil {
@@ -34,8 +37,12 @@ func explainCommand(p process) *cli.Command {
 			if len(args) > maxExplained {
 				return shell.Usagef("%d jobs: at most %d can be explained at once", len(args), maxExplained)
 			}
+			past := c.Bool("past")
+			if past && !c.Bool("json") {
+				return shell.Usagef("--past is for --json")
+			}
 			return p.ask(c, func(ctx context.Context, d answers) error {
-				stories, err := explained(ctx, d, args)
+				stories, err := explained(ctx, d, args, past)
 				if c.Bool("json") {
 					return cmp.Or(printStories(c.App.Writer, stories, len(args) > 1), err)
 				}
@@ -52,7 +59,7 @@ func explainCommand(p process) *cli.Command {
 }
 
 // explained returns the stories of the jobs that are known; the error is about the others.
-func explained(ctx context.Context, d answers, args []string) ([]*desk.Story, error) {
+func explained(ctx context.Context, d answers, args []string, past bool) ([]*desk.Story, error) {
 	var failed []error
 	var ids []backends.ID
 	for _, arg := range args {
@@ -64,7 +71,7 @@ func explained(ctx context.Context, d answers, args []string) ([]*desk.Story, er
 	}
 	var stories []*desk.Story
 	if len(ids) > 0 {
-		for _, x := range d.ExplainEach(ctx, ids) {
+		for _, x := range d.ExplainEach(ctx, ids, past) {
 			if x.Err != nil {
 				failed = append(failed, x.Err)
 			} else {

@@ -75,6 +75,10 @@ func TestExplainSeveralJobs(t *testing.T) {
 	if code, out, _ := y.run("explain --json 77 78"); code != 1 || out != "[]\n" {
 		t.Errorf("exit code %d of unknown jobs, %q", code, out)
 	}
+	q.asked = nil
+	if code, out, _ := y.run("explain --json --past 1 20"); code != 1 || out != "[]\n" || len(q.asked) > 0 {
+		t.Errorf("of the past: exit code %d, %q, the queue was asked for %v", code, out, q.asked)
+	}
 	if code, _, errs := y.run("explain" + strings.Repeat(" 1", maxExplained+1)); code != 2 || !strings.Contains(errs, "at most 100") {
 		t.Errorf("exit code %d of too many jobs, %q", code, errs)
 	}

@@ -40,7 +40,7 @@ type answers interface {
 	Decline(ctx context.Context, id int64, why string) (desk.Asked, error)
 	Withdraw(ctx context.Context, id int64) (desk.Asked, error)
 	Status(ctx context.Context) (*desk.Status, error)
-	ExplainEach(ctx context.Context, ids []backends.ID) []desk.Explained
+	ExplainEach(ctx context.Context, ids []backends.ID, past bool) []desk.Explained
 	JobNamed(ctx context.Context, text string) (backends.ID, error)
 	Period(project string, s desk.Span) (desk.Period, error)
 	Usage(ctx context.Context, p desk.Period) (*desk.Usage, error)

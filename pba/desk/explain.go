@@ -86,14 +86,18 @@ type Explained struct {
 // Explain asks the planner of a job that the queue shows, and the ledger and the
 // queue of one that has ended.
 func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
-	x := d.ExplainEach(ctx, []backends.ID{id})[0]
+	x := d.ExplainEach(ctx, []backends.ID{id}, false)[0]
 	return x.Story, x.Err
 }
 
-// ExplainEach is Explain for several jobs, in their order, from one snapshot and one decision.
-func (d *Desk) ExplainEach(ctx context.Context, ids []backends.ID) []Explained {
+// ExplainEach is Explain for several jobs, in their order, from one snapshot and one decision;
+// of the past alone it is what the ledger has of them, and the queue is not asked.
+func (d *Desk) ExplainEach(ctx context.Context, ids []backends.ID, past bool) []Explained {
 	all := make([]Explained, len(ids))
-	now := d.explainer(ctx, ids)
+	now := &explainer{d: d, past: true}
+	if !past {
+		now = d.explainer(ctx, ids)
+	}
 	for i, id := range ids {
 		all[i].Story, all[i].Err = d.explain(ctx, now, id)
 	}
@@ -123,6 +127,9 @@ func (d *Desk) explain(ctx context.Context, now *explainer, id backends.ID) (*St
 	if t.Acts == nil {
 		t.Acts = []ledger.Act{}
 	}
+	if now.past && t.User == "" && len(t.Acts) == 0 && len(t.Reclaims) == 0 {
+		return nil, fmt.Errorf("explain job %v: %w", id, marked{errors.New("the ledger does not know it"), errUnknownJob})
+	}
 	return t, nil
 }
 
@@ -143,6 +150,7 @@ func (d *Desk) Part(ctx context.Context, job int64, part int) (backends.ID, erro
 // the queue still has of them.
 type explainer struct {
 	d        *Desk
+	past     bool // the queue is not asked
 	seen     pba.Result
 	err      error // the queue was not seen
 	decision plan.Decision
@@ -174,6 +182,13 @@ func (d *Desk) explainer(ctx context.Context, ids []backends.ID) *explainer {
 // explain returns the planner's explanation and outlook, or the ledger's explanation where
 // the queue shows no such job, or can't be reached.
 func (x *explainer) explain(ctx context.Context, id backends.ID) (plan.Explanation, *Outlook, error) {
+	if x.past {
+		e, err := x.remembered(ctx, id)
+		if errors.Is(err, errUnknownJob) { // it has not ended; what was done to it is known
+			e.Job.ID, err = id, nil
+		}
+		return e, nil, err
+	}
 	if x.err != nil {
 		if e, known := x.remembered(ctx, id); known == nil {
 			return e, nil, nil

@@ -111,6 +111,7 @@ type Victim struct {
 	Project string          `json:"project,omitempty"`
 	User    string          `json:"user"`
 	Slots   int             `json:"slots"`
+	Started time.Time       `json:"run_started,omitzero"` // the run that it loses
 	Mode    string          `json:"mode"`
 	Fate    plan.Fate       `json:"fate,omitempty"`
 	Save    float64         `json:"save_seconds,omitempty"` // that it had to save itself; 0: it was not asked
@@ -243,7 +244,7 @@ func showReclaim(r *plan.Reclaim) Reclaim {
 	}
 	for _, v := range r.Victims {
 		shown.Victims = append(shown.Victims, Victim{
-			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Mode: v.Mode.String(), Fate: v.Fate, Save: v.Save.Seconds(), Saved: v.Saved,
+			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Started: v.Started, Mode: v.Mode.String(), Fate: v.Fate, Save: v.Save.Seconds(), Saved: v.Saved,
 		})
 	}
 	return shown

@@ -277,8 +277,8 @@ func (c *Client) Explain(ctx context.Context, id backends.ID) (*desk.Story, erro
 	return get[desk.Story](ctx, c, "/jobs/"+url.PathEscape(id.String()), nil)
 }
 
-// ExplainEach is desk.Desk's.
-func (c *Client) ExplainEach(ctx context.Context, ids []backends.ID) []desk.Explained {
+// ExplainEach is desk.Desk's; a server answers from what the last cycle saw, also of the past.
+func (c *Client) ExplainEach(ctx context.Context, ids []backends.ID, _ bool) []desk.Explained {
 	all := make([]desk.Explained, len(ids))
 	for i, id := range ids {
 		all[i].Story, all[i].Err = c.Explain(ctx, id)

@@ -3,6 +3,7 @@ package slurm
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,10 @@ func (s *testSite) recordsOfAVictim() {
 	id, seconds, _ := strings.Cut(lost, "|")
 	if strings.Contains(lost, "\n") || id == "" || seconds == "0" {
 		s.Fatalf("sacct shows %q; want the one lost run", lost)
+	}
+	d := s.as(nil, []string{"ALLOTMENT_HOME=" + s.state, "TZ=UTC"}, filepath.Join(builtPrograms(s.T), "ahist"), "-l", id)
+	if d.code != 0 || !regexp.MustCompile(`Run 1 ended after \S+: requeued for job \d+ of chipA by pba \(reclaim \d+\); lost: `).MatchString(d.out) {
+		s.Errorf("ahist does not say why the run was lost: %+v", d)
 	}
 	s.root("scancel", "--user="+s.alice.name)
 	s.root("scancel", "--user="+s.bob.name)

@@ -48,7 +48,7 @@ const (
 var terms = map[int]string{
 	1: "preempted by LSF", 2: "its queue's run window closed", 3: "the load of its host", 4: "ended by LSF", 5: "over its run limit",
 	6: "it could not end before its deadline", 7: "over its process limit", 8: "killed by its owner, without a wait", 9: "killed by an administrator, without a wait",
-	TermRequeueOwner: "requeued by its owner", TermRequeueAdmin: "requeued by an administrator", 12: "over its limit of processor time",
+	TermRequeueOwner: "requeued by its owner", TermRequeueAdmin: backends.RequeuedByAdmin, 12: "over its limit of processor time",
 	13: "ended after its checkpoint", 14: "killed by its owner", 15: "killed by an administrator", 16: "over its memory limit",
 	17: "ended by a signal that LSF did not send", 19: "it was left on a host that could not be reached", 20: "over its swap limit", 21: "over its thread limit",
 }
