@@ -33,6 +33,7 @@ func (q *PastQuery) Wants(j *Job) bool {
 type PastJobs struct {
 	Jobs  []Past // by LastEnd, then ID
 	Older int    // how many were left out beyond PastQuery.Most
+	Note  string // what of the queue's files could not be read, and what is missing therefore; "": nothing
 }
 
 // LastEnd returns when a job ended, or its last run that was requeued; zero: that is not known.

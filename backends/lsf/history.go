@@ -21,11 +21,14 @@ const (
 	maxAcctFiles = 1000
 	maxAcctBytes = 4 << 30
 	maxAcctLine  = 1 << 20
+	maxEvents    = 1 << 30 // bytes of lsb.events
 	maxFinishes  = 1_000_000
 )
 
 // history returns what lsb.acct and its archives say of jobs. A requeued run has a record of its
-// own. What became of a job whose last run did not end well, bjobs says, if LSF still knows it.
+// own. lsb.events says more of the jobs that mbatchd still has: which user had them killed or requeued,
+// and what lsb.acct lacks; either file will do. (bhist prints the same file for people, with users' texts as they
+// are.) What became of a job whose last run did not end well, bjobs says, if LSF still knows it.
 func (c *Client) history(ctx context.Context, q backends.PastQuery) (backends.PastJobs, error) {
 	dir, err := c.logDir(ctx)
 	if err != nil {
@@ -35,13 +38,50 @@ func (c *Client) history(ctx context.Context, q backends.PastQuery) (backends.Pa
 	if len(q.IDs) > 0 {
 		since = time.Time{}
 	}
-	finishes, err := readAcct(ctx, filepath.Join(dir, "lsb.acct"), since, acctFilter(&q))
+	finishes, note, err := readBoth(ctx, dir, since, acctFilter(&q))
 	if err != nil {
 		return backends.PastJobs{}, fmt.Errorf("read LSF's accounting: %w", err)
 	}
 	found := backends.Newest(pastOf(finishes, &q), q.Most)
+	found.Note = note
 	c.addLive(ctx, found.Jobs)
 	return found, nil
+}
+
+// readBoth reads lsb.acct and lsb.events. If one of them can't be read, the note says so; it is an
+// error if neither can.
+func readBoth(ctx context.Context, dir string, since time.Time, wanted func(*acct.Finish) bool) (all []acct.Finish, note string, err error) {
+	finishes, acctErr := readAcct(ctx, filepath.Join(dir, "lsb.acct"), since, wanted)
+	logged, eventsErr := readEvents(ctx, filepath.Join(dir, "lsb.events"), wanted)
+	switch {
+	case ctx.Err() != nil:
+		return nil, "", context.Cause(ctx)
+	case acctErr != nil && eventsErr != nil:
+		return nil, "", acctErr
+	case acctErr != nil:
+		note = fmt.Sprintf("only jobs that mbatchd still has are shown: %v", acctErr)
+	case eventsErr != nil && !errors.Is(eventsErr, fs.ErrNotExist):
+		note = fmt.Sprintf("why users' commands ended runs is not shown: %v", eventsErr)
+	}
+	return acct.Merge(finishes, logged), note, nil
+}
+
+// readEvents returns the runs in lsb.events that have ended. Lines that are not understood are passed over.
+func readEvents(ctx context.Context, path string, wanted func(*acct.Finish) bool) ([]acct.Finish, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, unreadable(err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	case info.Size() > maxEvents:
+		return nil, fmt.Errorf("%s: more than %d GiB", path, maxEvents>>30)
+	}
+	log := acct.NewLog()
+	if err := readLines(ctx, path, log.Take); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(log.Finishes(), func(f acct.Finish) bool { return !wanted(&f) }), nil
 }
 
 // logDir returns the directory of lsb.acct (IBM Spectrum LSF 10.1, configuration reference, lsb.acct).
@@ -119,38 +159,45 @@ func unreadable(err error) error {
 	return fmt.Errorf("%w: LSF's administrator can make it readable; until then use bacct and bhist", err)
 }
 
-// readAcctFile reads the records of one file. Lines that are not understood, as the last one while LSF writes it, are passed
-// over, unless none is.
-func readAcctFile(ctx context.Context, name string, wanted func(*acct.Finish) bool) ([]acct.Finish, error) {
+// readAcctFile reads the records of one file.
+func readAcctFile(ctx context.Context, name string, wanted func(*acct.Finish) bool) (all []acct.Finish, err error) {
+	err = readLines(ctx, name, func(line string) error {
+		f, err := acct.Parse(line)
+		if f != nil && wanted(f) && len(all) <= maxFinishes {
+			all = append(all, *f)
+		}
+		return err
+	})
+	return all, err
+}
+
+// readLines has each line of a file read. Those that are not understood, as the last one while LSF writes it,
+// are passed over, unless all are.
+func readLines(ctx context.Context, name string, read func(line string) error) error {
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, unreadable(err)
+		return unreadable(err)
 	}
 	defer func() { _ = file.Close() }()
 	in := bufio.NewScanner(file)
 	in.Buffer(nil, maxAcctLine)
-	var all []acct.Finish
 	var first error
 	understood := false
-	for in.Scan() && len(all) <= maxFinishes && ctx.Err() == nil {
-		f, err := acct.Parse(in.Text())
-		switch {
-		case err != nil && first == nil:
-			first = err
+	for in.Scan() && ctx.Err() == nil {
+		switch err := read(in.Text()); {
 		case err == nil:
 			understood = true
-			if f != nil && wanted(f) {
-				all = append(all, *f)
-			}
+		case first == nil:
+			first = err
 		}
 	}
 	if err := errors.Join(in.Err(), context.Cause(ctx)); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return fmt.Errorf("read %s: %w", name, err)
 	}
 	if !understood && first != nil {
-		return nil, fmt.Errorf("%s: no line is understood, the first one: %w", name, first)
+		return fmt.Errorf("%s: no line is understood, the first one: %w", name, first)
 	}
-	return all, nil
+	return nil
 }
 
 // pastOf puts the runs of each job together, in the order of the file.
@@ -188,7 +235,7 @@ func pastJob(runs []*acct.Finish) backends.Past {
 		Submitted: last.Submitted, Started: last.Started, Ended: last.Ended, State: backends.Done, Requeues: len(runs) - 1,
 	}
 	j.Project, j.Step = backends.SplitProject(last.Project)
-	switch requeued := last.Term == acct.TermRequeueOwner || last.Term == acct.TermRequeueAdmin; {
+	switch requeued := last.Requeued || last.Term == acct.TermRequeueOwner || last.Term == acct.TermRequeueAdmin; {
 	case requeued:
 		j.State, j.Ended, j.Started, j.Hosts, j.Requeues = backends.Pending, time.Time{}, time.Time{}, nil, len(runs)
 	case !last.Done:
@@ -206,7 +253,7 @@ func pastJob(runs []*acct.Finish) backends.Past {
 			Run: i + 1, Host: hostsOf(f.Hosts), Started: f.Started, Ended: f.Ended, ExitCode: exitCodeOf(f),
 			User: f.CPUUser, System: f.CPUSystem, MaxRSS: f.Memory, Why: f.Why(),
 		}
-		if run.Why == "" && i < len(runs)-1 {
+		if run.Why == "" && (f.Requeued || i < len(runs)-1) {
 			run.Why = backends.RequeuedOnly
 		}
 		record.Runs = append(record.Runs, run)

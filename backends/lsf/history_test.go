@@ -74,6 +74,64 @@ func TestPastOfAcct(t *testing.T) {
 	}
 }
 
+// lsb.events adds what lsb.acct lacks. Either file will do, and a note says which can't be read.
+func TestPastOfBothFiles(t *testing.T) {
+	events := strings.Join([]string{
+		`"JOB_NEW" "22" 100 1 2 1 1 100 0 0 0 0 0 "bob" -1 "" 1.0 18 "normal" "" "h0" "" "" "" "" "" "/" "1" 0 "" "" "sim" "c" 0 "" "chipA"`,
+		`"JOB_START" "22" 110 1 4 0 0 1.0 1 "n1" "" "" 0 0`, `"JOB_SIGNAL" "22" 119 1 0 1 "REQUEUE_PEND" 0 "root"`,
+		`"JOB_STATUS" "22" 120 1 32 0 0 0.0 120 0 33280 0`, `"JOB_REQUEUE" "22" 120 1 0`,
+		`"JOB_START" "22" 130 1 4 0 0 1.0 1 "n1" "" "" 0 0`, `"JOB_SIGNAL" "22" 139 1 0 1 "KILL" 0 "bob"`, `"JOB_STATUS" "22" 140 1 32 0 0 0.0 140 0 33280 0`, `"JOB_NEW" "22" 1`,
+	}, "\n")
+	const (
+		first, second = `1:n1 110-120 130 "requeued by an administrator"`, `2:n1 130-140 130 "killed by its owner"`
+		unreadable    = ": LSF's administrator can make it readable; until then use bacct and bhist"
+	)
+	for name, x := range map[string]struct {
+		acct, events string // "": there is none; "dir": a directory
+		want, note   string
+	}{
+		"both":                   {finishLine(1, "bob", 110, 120, 32, 130<<8, "") + finishLine(1, "bob", 130, 140, 32, 130<<8, ""), events, first + " " + second, ""},
+		"one run in lsb.acct":    {finishLine(1, "bob", 130, 140, 32, 130<<8, ""), events, first + " " + second, ""},
+		"lsb.acct alone":         {finishLine(1, "bob", 130, 140, 32, 130<<8, ""), "", `1:n1 130-140 130 ""`, ""},
+		"no lsb.acct":            {"", events, first + " " + second, "only jobs that mbatchd still has are shown: stat DIR/lsb.acct: no such file or directory" + unreadable},
+		"unreadable events":      {finishLine(1, "bob", 130, 140, 32, 130<<8, ""), "dir", `1:n1 130-140 130 ""`, "why users' commands ended runs is not shown: DIR/lsb.events: not a regular file"},
+		"events without meaning": {finishLine(1, "bob", 130, 140, 32, 130<<8, ""), `"JOB_NEW" 1`, `1:n1 130-140 130 ""`, `why users' commands ended runs is not shown: DIR/lsb.events: no line is understood, the first one: field 2 (version): "1" is not a text in quotes`},
+	} {
+		dir := t.TempDir()
+		for file, text := range map[string]string{"lsb.acct": x.acct, "lsb.events": x.events} {
+			path := filepath.Join(dir, file)
+			var err error
+			switch text {
+			case "":
+			case "dir":
+				err = os.Mkdir(path, 0o700)
+			default:
+				err = os.WriteFile(path, []byte(text), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, note, err := readBoth(t.Context(), dir, time.Time{}, every)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, p := range pastOf(all, &backends.PastQuery{}) {
+			for _, r := range p.Record.Runs {
+				got = append(got, fmt.Sprintf("%d:%s %d-%d %d %q", r.Run, r.Host, r.Started.Unix(), r.Ended.Unix(), r.ExitCode, r.Why))
+			}
+		}
+		if text := strings.Join(got, " "); text != x.want || strings.ReplaceAll(note, dir, "DIR") != x.note {
+			t.Errorf("%s: %s, %q; want %s, %q", name, text, note, x.want, x.note)
+		}
+	}
+	if _, _, err := readBoth(t.Context(), t.TempDir(), time.Time{}, every); err == nil || !strings.Contains(err.Error(), "lsb.acct: no such file") {
+		t.Errorf("neither file: %v", err)
+	}
+}
+
 // One line says which file can't be read, and what to do.
 func TestAcctErrors(t *testing.T) {
 	dir := t.TempDir()

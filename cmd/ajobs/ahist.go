@@ -44,7 +44,7 @@ func pastApp(p process) *cli.App {
 			"how they ended and why, how long they waited and ran, the processor time and memory that they used,\n" +
 			"their hosts, and how often they were requeued; then their sum. Named JOBs (12, 12[3], or by a name) are\n" +
 			"listed whenever they ended. It reads what the queue keeps: miniq its jobs' state objects, Slurm its\n" +
-			"accounting (sacct), LSF its file lsb.acct. For which job pba requeued a run there, pba's ledger says.",
+			"accounting (sacct), LSF its files lsb.acct and lsb.events. For which job pba requeued a run there, pba's ledger says.",
 		Metadata: map[string]any{
 			commands.Clusters: true,
 			commands.OneDash:  []string{"noheader"},
@@ -114,6 +114,9 @@ func runPast(ctx context.Context, p process, o pastOptions, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	if found.Note != "" {
+		fmt.Fprintf(p.stderr, "ahist: %s\n", shell.OneLine(found.Note))
+	}
 	p.explainRequeues(ctx, found.Jobs)
 	all := o.sorted(p, found.Jobs)
 	switch {
@@ -142,9 +145,10 @@ func (o pastOptions) find(ctx context.Context, queue backends.Backend, p process
 	ask := func(q backends.PastQuery) error {
 		more, err := history(ctx, q)
 		all := append(found.Jobs, more.Jobs...)
-		older := found.Older + more.Older
+		older, note := found.Older+more.Older, cmp.Or(more.Note, found.Note)
 		found = backends.Newest(all, o.most)
 		found.Older += older
+		found.Note = note
 		return err
 	}
 	q := backends.PastQuery{Since: p.now().Add(-o.since), User: o.user, Keep: o.includes, Most: o.most}

@@ -109,3 +109,18 @@ func TestHistorySums(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What the queue could not read is said in one line, and what it did read is listed.
+func TestHistoryPrintsItsNote(t *testing.T) {
+	q := fake.NewQueue()
+	q.Extra.History = func(context.Context, backends.PastQuery) (backends.PastJobs, error) {
+		found := backends.Newest([]backends.Past{{Job: q.Content.Ended[0]}}, 10)
+		found.Note = "lsb.events: permission\ndenied\x1b"
+		return found, nil
+	}
+	for _, line := range []string{"ahist", "ahist -l", "ahist --json"} {
+		if got := bob(t, q, strings.Fields(line)...); got.code != 0 || got.stdout == "" || got.stderr != "ahist: lsb.events: permission; denied\\x1b\n" {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}

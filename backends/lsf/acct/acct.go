@@ -36,12 +36,16 @@ type Finish struct {
 	CPUSystem time.Duration
 	Memory    int64 // bytes; 0: not known
 	Term      int   // LSF's reason why the run ended (lsbatch.h, TERM_…); 0: none
+	Requeued  bool  // lsb.events says that the job went back into the queue
 }
 
 // Reasons why LSF ended a run, of those that Finish.Term has.
 const (
 	TermRequeueOwner = 10
 	TermRequeueAdmin = 11
+
+	termOwner = 14
+	termAdmin = 15
 )
 
 // terms are the others, for people (IBM Spectrum LSF 10.1, bacct, "Termination reasons").
@@ -49,7 +53,7 @@ var terms = map[int]string{
 	1: "preempted by LSF", 2: "its queue's run window closed", 3: "the load of its host", 4: "ended by LSF", 5: "over its run limit",
 	6: "it could not end before its deadline", 7: "over its process limit", 8: "killed by its owner, without a wait", 9: "killed by an administrator, without a wait",
 	TermRequeueOwner: "requeued by its owner", TermRequeueAdmin: backends.RequeuedByAdmin, 12: "over its limit of processor time",
-	13: "ended after its checkpoint", 14: "killed by its owner", 15: "killed by an administrator", 16: "over its memory limit",
+	13: "ended after its checkpoint", termOwner: "killed by its owner", termAdmin: "killed by an administrator", 16: "over its memory limit",
 	17: "ended by a signal that LSF did not send", 19: "it was left on a host that could not be reached", 20: "over its swap limit", 21: "over its thread limit",
 }
 
@@ -110,12 +114,7 @@ func (f *fields) finish() (*Finish, error) {
 	f.skip("hostFactor")
 	r.Name, _ = f.next("jobName")
 	f.skip("command")
-	r.CPUUser, r.CPUSystem = f.used("ru_utime"), f.used("ru_stime")
-	r.Memory = f.kilobytes("ru_maxrss")
-	const usage = 19
-	for range usage - 3 {
-		f.skip("resource usage")
-	}
+	f.usage(&r)
 	f.text("mailUser")
 	r.Project = f.text("projectName")
 	if f.err != nil {
@@ -136,6 +135,16 @@ func (f *fields) finish() (*Finish, error) {
 	r.ID.Job, _ = strconv.ParseInt(number, 10, 64)
 	f.optional(&r)
 	return &r, nil
+}
+
+// usage reads what a run used.
+func (f *fields) usage(r *Finish) {
+	r.CPUUser, r.CPUSystem = f.used("ru_utime"), f.used("ru_stime")
+	r.Memory = f.kilobytes("ru_maxrss")
+	const usage = 19
+	for range usage - 3 {
+		f.skip("resource usage")
+	}
 }
 
 // optional reads what not each version has.
@@ -209,6 +218,29 @@ func (f *fields) number(name string) int {
 		f.err = fmt.Errorf("field %d (%s): %q is not a number from 0 to %d", f.n, name, text, maxSlots)
 	}
 	return n
+}
+
+// id returns a job's number.
+func (f *fields) id(name string) int64 {
+	text, _ := f.next(name)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if f.err == nil && (err != nil || n < 1) {
+		f.err = fmt.Errorf("field %d (%s): %q is not the number of a job", f.n, name, text)
+	}
+	return n
+}
+
+// index returns an element's, behind a text that is passed over if there is one.
+func (f *fields) index(behindText bool) int {
+	text, quoted := f.next("idx")
+	if quoted && behindText {
+		text, _ = f.next("idx")
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if f.err == nil && (err != nil || n < 0) {
+		f.err = fmt.Errorf("field %d (idx): %q is not the index of an element", f.n, text)
+	}
+	return int(n)
 }
 
 // maybe returns a number from 0 to most; 0: there is none.
