@@ -164,6 +164,10 @@ bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs, and where a sear
 bench-web: ## each page of 500 hosts, 10,000 jobs and 200 projects (budget: 1 s, 300 KB compressed, no call of the queue), and 50 watchers (200 MiB)
 	ALLOTMENT_BENCH=1 $(GO) test ./web -count=1 -run '^TestLargeFarm' -v
 
+.PHONY: bench-hosts
+bench-hosts: build ## ahostd with 200 jobs of 5 processes (budget: 1 % of a core at 5 s, 3 % at 1 s, 50 MiB)
+	$(GO) run ./bench/hosts -programs $(BIN) $(BENCH)
+
 .PHONY: bench-simulate
 bench-simulate: ## pba simulate of 188,041 one-slot jobs on 500 slots under three policies (budget: 120 s of one core, 500 MiB)
 	$(GO) run ./bench/simulate
@@ -205,7 +209,7 @@ bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 # Each program knows its own man page; the completion scripts ask the programs.
-MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8 allotd.8
+MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8 allotd.8 ahostd.8
 PAGES := $(MANUALS) esub.8 adummy.8
 COMPLETED := $(basename $(MANUALS))
 
@@ -229,7 +233,7 @@ generate-is-clean: # what is generated is what is committed
 		git status --short; echo 'make generate changes files: commit what it writes' >&2; exit 1; fi
 
 .PHONY: install uninstall package test-package
-UNITS := allotment-miniqd.service allotment-rebalance.service allotment-allotd.service
+UNITS := allotment-miniqd.service allotment-rebalance.service allotment-allotd.service allotment-ahostd.service
 DOCS := README.md CHANGELOG.md CONTRIBUTING.md LICENSE $(wildcard docs/*.md docs/*.svg)
 # What pages show, at the same places beside them.
 PICTURES := $(wildcard docs/web/*.png)

@@ -70,7 +70,7 @@ all_active() {
     vm systemctl is-active --quiet "$@" || die "$* do not all run: $(vm systemctl is-active "$@" | paste -sd' ')"
 }
 
-readonly units=(allotment-miniqd.service allotment-rebalance.service allotment-allotd.service)
+readonly units=(allotment-miniqd.service allotment-rebalance.service allotment-allotd.service allotment-ahostd.service)
 
 "$vm_sh" copy "$dir" n1 "$old" /root/old.deb
 "$vm_sh" copy "$dir" n1 "$dir/new.deb" /root/new.deb
@@ -108,7 +108,7 @@ within 60 'the job ran on through the upgrade, and ended' 'grep -q done /home/an
 
 within 60 'the cycles are in the journal' 'journalctl -u allotment-rebalance.service -o cat | grep -q .'
 # While miniqd restarts a cycle may find none, and says so.
-bad=$(vm sh -c 'journalctl -o cat -t miniqd -t pba -t allotd | grep -E "level=(WARN|ERROR)" | grep -v "queue can.t be reached"' || true)
+bad=$(vm sh -c 'journalctl -o cat -t miniqd -t pba -t allotd -t ahostd | grep -E "level=(WARN|ERROR)" | grep -v "queue can.t be reached"' || true)
 [ -z "$bad" ] || die "warnings in the journal: $bad"
 
 vm systemctl --quiet disable --now allotment-rebalance.service

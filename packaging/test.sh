@@ -60,11 +60,11 @@ before="$(files)"
 in_root dpkg -i /tmp/allotment.deb >/dev/null
 say 'installed'
 
-for program in pba asub ajobs miniqd allotd; do
+for program in pba asub ajobs miniqd allotd ahostd; do
     in_root "$program" --version >/dev/null || die "$program does not run"
 done
-in_root systemd-analyze verify --man=no /usr/lib/systemd/system/allotment-miniqd.service /usr/lib/systemd/system/allotment-rebalance.service /usr/lib/systemd/system/allotment-allotd.service || die 'a unit is wrong'
-for unit in allotment-miniqd allotment-rebalance allotment-allotd; do
+in_root systemd-analyze verify --man=no /usr/lib/systemd/system/allotment-miniqd.service /usr/lib/systemd/system/allotment-rebalance.service /usr/lib/systemd/system/allotment-allotd.service /usr/lib/systemd/system/allotment-ahostd.service || die 'a unit is wrong'
+for unit in allotment-miniqd allotment-rebalance allotment-allotd allotment-ahostd; do
     [ "$(in_root systemctl is-enabled "$unit" || true)" = disabled ] || die "$unit is enabled: that is the administrator's to decide"
 done
 grep -q '^[^#].*pba' "$root/etc/cron.d/allotment" && die 'the cron line is enabled'
@@ -81,7 +81,8 @@ in_root miniqd status | grep ' 1 ended' || die 'the job did not end'
 grep -q hello "$root/root/out" || die 'the job did not run'
 in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs pba rebalance >/dev/null # as its unit does
 in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs allotd --check >/dev/null
-in_root systemctl --quiet enable allotment-miniqd allotment-rebalance allotment-allotd
+in_root setpriv --reuid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs ahostd --check >/dev/null
+in_root systemctl --quiet enable allotment-miniqd allotment-rebalance allotment-allotd allotment-ahostd
 rm "$root/root/out"
 say 'a job ran, and so did a cycle'
 

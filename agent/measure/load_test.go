@@ -209,7 +209,7 @@ func TestLoadByGroupsOfVersion1(t *testing.T) {
 	var written uint64
 	for _, d := range j.Disks {
 		written += d.WrittenBytes.N
-		if d.Device != "" && d.WrittenBytes.N > 1<<26 && d.Written.N < 64 {
+		if d.Device != "" && d.WrittenBytes.N > 1<<26 && d.Writes.N < 64 {
 			t.Errorf("%+v", d)
 		}
 	}

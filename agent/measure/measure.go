@@ -9,8 +9,8 @@
 // Files are read by this package itself, with descriptors that stay open. The kept libraries
 // open each file by its path each time: prometheus/procfs 0.23 takes 51 µs for stat, statm
 // and io of a process, which is the whole budget (200 jobs of 5 processes, 1 % of a core at
-// 5 s); read from open descriptors they take 8 µs. containerd/cgroups/v3 opens all files of a
-// group for each answer, too, and an error in one of them is the answer.
+// 5 s); read from open descriptors they take 8 µs. containerd/cgroups/v3 does the same for
+// groups, and a file that is not there is 0 in its answer, where absent is wanted.
 package measure
 
 import (
@@ -90,8 +90,8 @@ type Job struct {
 
 // Disk is what a job moved to and from a device; network file systems are not in it.
 type Disk struct {
-	Device                                  string // the kernel's name; "": all devices
-	ReadBytes, WrittenBytes, Reads, Written Value
+	Device                                 string // the kernel's name; "": all devices
+	ReadBytes, WrittenBytes, Reads, Writes Value
 }
 
 // Pressure is for how long some, or all, of a job's tasks stalled, in ns.
@@ -112,10 +112,15 @@ const (
 	Jobs           Figure = "jobs" // jobs that are not found, or left out
 )
 
+// Figures lists them.
+func Figures() []Figure {
+	return []Figure{CPU, Memory, Swap, DiskBytes, DiskOperations, PressureStalls, Threads, Jobs}
+}
+
 // Lack says what a sample lacks.
 type Lack struct {
 	Figure Figure
-	Jobs   int // that lack it; 0: not known
+	N      int // jobs that lack it; of Jobs, processes whose job is not found
 	Why    string
 }
 

@@ -96,7 +96,7 @@ func parseIOStat(text []byte) []Disk {
 			case "rios":
 				d.Reads = number([]byte(value))
 			case "wios":
-				d.Written = number([]byte(value))
+				d.Writes = number([]byte(value))
 			}
 		}
 		disks = append(disks, d)
@@ -123,7 +123,7 @@ func parseBlkio(bytes, operations []byte) []Disk {
 			if d == nil {
 				continue
 			}
-			at := [][2]*Value{{&d.ReadBytes, &d.WrittenBytes}, {&d.Reads, &d.Written}}[i]
+			at := [][2]*Value{{&d.ReadBytes, &d.WrittenBytes}, {&d.Reads, &d.Writes}}[i]
 			if words[1] == "Read" {
 				*at[0] = number([]byte(words[2]))
 			} else {

@@ -387,13 +387,13 @@ func (s *Sampler) lacks(jobs []Job) (all []Lack) {
 		}
 	}
 	if locked > 0 {
-		all = append(all, Lack{Figure: Jobs, Why: fmt.Sprintf("user ID %d may not read the environments of %d processes of other users: their jobs are found only by control groups", os.Getuid(), locked)})
+		all = append(all, Lack{Jobs, locked, fmt.Sprintf("user ID %d may not read the environments of these processes of other users: their jobs are found only by control groups", os.Getuid())})
 	}
 	if s.leftOut > 0 {
-		all = append(all, Lack{Figure: Jobs, Why: fmt.Sprintf("%d processes or control groups are of jobs beyond the bounds of %d jobs, and %d of a user", s.leftOut, s.options.MaxJobs, s.options.MaxJobsOfUser)})
+		all = append(all, Lack{Jobs, s.leftOut, fmt.Sprintf("these processes or control groups are of jobs beyond the bounds of %d jobs, and %d of a user", s.options.MaxJobs, s.options.MaxJobsOfUser)})
 	}
 	if s.tooMany > 0 {
-		all = append(all, Lack{Figure: Jobs, Why: fmt.Sprintf("%d processes beyond the bound of %d are not looked at", s.tooMany, s.options.MaxProcesses)})
+		all = append(all, Lack{Jobs, s.tooMany, fmt.Sprintf("these processes are beyond the bound of %d", s.options.MaxProcesses)})
 	}
 	return all
 }
@@ -415,7 +415,7 @@ func (j *Job) lacks() map[Figure]string {
 	need(DiskBytes, j.Disks != nil, "its control group has no io or blkio controller, and its processes' io may not be read")
 	operations := j.Disks != nil
 	for _, d := range j.Disks {
-		operations = operations && d.Reads.Known && d.Written.Known
+		operations = operations && d.Reads.Known && d.Writes.Known
 	}
 	need(DiskOperations, operations, "only control groups with the io or blkio controller count operations, and bytes by device")
 	return lacks

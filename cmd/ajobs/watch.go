@@ -4,29 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/follow"
+	"github.com/allotment-hpc/allotment/cmd/internal/screen"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/clock"
-)
-
-// What a terminal understands (ECMA-48 and xterm).
-const (
-	screenOpen  = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the other screen, no cursor, lines are cut at its edge
-	screenClose = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-	screenHome  = "\x1b[H"
-	lineEnd     = "\x1b[K\r\n" // which erases the rest of an older line
-	screenEnd   = "\x1b[K\x1b[J"
 )
 
 // snapshot is one state of a watched list.
@@ -40,8 +26,8 @@ type snapshot struct {
 // watchJobs is ajobs --watch: the list, drawn anew in its place whenever the
 // queue has changed or the terminal its size, until it is interrupted.
 func watchJobs(ctx context.Context, p process, o jobsOptions) error {
-	screen, ok := p.stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(screen.Fd())) {
+	file := shell.TerminalOf(p.stdout)
+	if file == nil {
 		return shell.Usagef("--watch needs a terminal; without it, ajobs prints the list once")
 	}
 	queue, err := p.open(ctx, false)
@@ -53,9 +39,6 @@ func watchJobs(ctx context.Context, p process, o jobsOptions) error {
 	if err != nil {
 		return err // nothing could be drawn
 	}
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	defer signal.Stop(resized)
 	ctx, cancel := context.WithCancel(ctx)
 	snapshots := make(chan snapshot)
 	ended := make(chan struct{})
@@ -65,13 +48,14 @@ func watchJobs(ctx context.Context, p process, o jobsOptions) error {
 	}()
 	defer func() { cancel(); <-ended }()
 
-	if _, err := io.WriteString(screen, screenOpen); err != nil {
-		return fmt.Errorf("write to the terminal: %w", err)
+	view, err := screen.Open(file)
+	if err != nil {
+		return err
 	}
-	defer func() { _, _ = io.WriteString(screen, screenClose) }()
+	defer view.Close()
 	for current := first; ; {
-		if _, err := screen.Write(draw(current, screen)); err != nil {
-			return fmt.Errorf("write to the terminal: %w", err)
+		if err := view.Draw(append([]string{headline(current)}, current.lines...)); err != nil {
+			return err
 		}
 		select {
 		case next := <-snapshots:
@@ -79,7 +63,7 @@ func watchJobs(ctx context.Context, p process, o jobsOptions) error {
 				next.jobs, next.lines, next.at = current.jobs, current.lines, current.at
 			}
 			current = next
-		case <-resized:
+		case <-view.Resized:
 		case <-ctx.Done():
 			return nil
 		}
@@ -119,21 +103,6 @@ func (o jobsOptions) sendSnapshots(ctx context.Context, queue backends.Backend, 
 		}
 		_ = clock.Sleep(ctx, pause)
 	}
-}
-
-// draw returns a snapshot as it is written to a terminal of its present size.
-func draw(shown snapshot, screen *os.File) []byte {
-	const defaultHeight = 24
-	_, height, err := term.GetSize(int(screen.Fd()))
-	if err != nil || height < 1 {
-		height = defaultHeight
-	}
-	lines := append([]string{headline(shown)}, shown.lines...)
-	if len(lines) > height {
-		left := len(lines) - height + 1
-		lines = append(lines[:height-1:height-1], fmt.Sprintf("… and %d more lines", left))
-	}
-	return []byte(screenHome + strings.Join(lines, lineEnd) + screenEnd)
 }
 
 func headline(shown snapshot) string {

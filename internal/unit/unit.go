@@ -123,6 +123,24 @@ func (s Size) String() string {
 	return strconv.FormatInt(n, 10) + name
 }
 
+// Short returns the size with three digits or four, for people: 1.35M, 1023K.
+func (s Size) Short() string {
+	n, name := float64(s), "B"
+	for _, next := range sizeUnits {
+		if n < 1000 && name == "B" || n < 1024 && name != "B" {
+			break
+		}
+		n, name = n/1024, string(next)
+	}
+	switch {
+	case name == "B" || n >= 99.95:
+		return strconv.FormatFloat(n, 'f', 0, 64) + name
+	case n >= 9.995:
+		return strconv.FormatFloat(n, 'f', 1, 64) + name
+	}
+	return strconv.FormatFloat(n, 'f', 2, 64) + name
+}
+
 // MarshalText writes the size as String does.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 

@@ -77,3 +77,11 @@ func TestParseAgo(t *testing.T) {
 		}
 	}
 }
+
+func TestShort(t *testing.T) {
+	for size, want := range map[unit.Size]string{0: "0B", 999: "999B", 1000: "0.98K", 1024: "1.00K", 1413120: "1.35M", 10 << 30: "10.0G", 1023 << 20: "1023M", 1 << 60: "1048576T"} {
+		if got := size.Short(); got != want {
+			t.Errorf("%d: %s, want %s", size, got, want)
+		}
+	}
+}

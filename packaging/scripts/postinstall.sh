@@ -5,5 +5,5 @@
 set -e
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
-    systemctl try-restart allotment-miniqd.service allotment-rebalance.service allotment-allotd.service || true
+    systemctl try-restart allotment-miniqd.service allotment-rebalance.service allotment-allotd.service allotment-ahostd.service || true
 fi

@@ -9,9 +9,9 @@ case "$1" in
 esac
 if command -v systemctl >/dev/null; then
     if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
-        systemctl stop allotment-allotd.service allotment-rebalance.service allotment-miniqd.service || true
+        systemctl stop allotment-ahostd.service allotment-allotd.service allotment-rebalance.service allotment-miniqd.service || true
     fi
-    systemctl --quiet ${DPKG_ROOT:+--root="$DPKG_ROOT"} disable allotment-allotd.service allotment-rebalance.service allotment-miniqd.service || true
+    systemctl --quiet ${DPKG_ROOT:+--root="$DPKG_ROOT"} disable allotment-ahostd.service allotment-allotd.service allotment-rebalance.service allotment-miniqd.service || true
 fi
 if [ -z "$DPKG_ROOT" ]; then
     miniqd stop >/dev/null 2>&1 || true # where it was started by hand

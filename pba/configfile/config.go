@@ -33,6 +33,7 @@ type Config struct {
 	Slurm    slurm.Config
 	LSF      lsf.Config
 	Web      settings.Web
+	Ahostd   settings.Ahostd
 	Log      Log
 }
 
@@ -116,6 +117,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		Slurm:   slurm.DefaultConfig(),
 		LSF:     lsf.DefaultConfig(),
 		Web:     settings.DefaultWeb(),
+		Ahostd:  settings.DefaultAhostd(),
 		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
@@ -131,6 +133,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		"slurm":    &c.Slurm,
 		"lsf":      &c.LSF,
 		"web":      &c.Web,
+		"ahostd":   &c.Ahostd,
 		"log":      &c.Log,
 	}, yaml)
 	if err != nil {

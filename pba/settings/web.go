@@ -79,21 +79,27 @@ func (w Web) validateListen() error {
 	if w.Listen == "" {
 		return nil
 	}
-	host, port, ok := cutPort(w.Listen)
+	loopback, err := isLoopback(w.Listen, "127.0.0.1:8470")
+	if err != nil || loopback || w.TLS() || w.Proxy.SecretFile != "" {
+		return err
+	}
+	return fmt.Errorf("listen: %s can be reached from other machines, in clear text: name a certificate and its key, or the site's proxy with a secret (proxy.header, proxy.secret_file), or listen on 127.0.0.1", w.Listen)
+}
+
+// isLoopback reports whether only this machine reaches an address, ADDRESS:PORT.
+func isLoopback(listen, example string) (bool, error) {
+	host, port, ok := cutPort(listen)
 	if n, err := strconv.ParseUint(port, 10, 16); !ok || err != nil && port != "0" || n > 65535 {
-		return fmt.Errorf("listen: %q: want ADDRESS:PORT, such as 127.0.0.1:8470", w.Listen)
+		return false, fmt.Errorf("listen: %q: want ADDRESS:PORT, such as %s", listen, example)
 	}
 	address, err := netip.ParseAddr(host)
 	if host == "" {
 		address, err = netip.IPv6Unspecified(), nil
 	}
 	if err != nil && host != "localhost" {
-		return fmt.Errorf("listen: %q is no IP address: want ADDRESS:PORT, such as 127.0.0.1:8470", host)
+		return false, fmt.Errorf("listen: %q is no IP address: want ADDRESS:PORT, such as %s", host, example)
 	}
-	if host == "localhost" || address.Unmap().IsLoopback() || w.TLS() || w.Proxy.SecretFile != "" {
-		return nil
-	}
-	return fmt.Errorf("listen: %s can be reached from other machines, in clear text: name a certificate and its key, or the site's proxy with a secret (proxy.header, proxy.secret_file), or listen on 127.0.0.1", w.Listen)
+	return host == "localhost" || address.Unmap().IsLoopback(), nil
 }
 
 // cutPort splits an address at its last colon. An IPv6 address is in brackets.

@@ -13,12 +13,12 @@ import (
 func Printable(text string) string { return printable.Text(text) }
 
 // Terminal reports whether a writer ends at a terminal.
-func Terminal(w io.Writer) bool { return terminal(w) != nil }
+func Terminal(w io.Writer) bool { return TerminalOf(w) != nil }
 
 // Width returns how many characters the lines of the terminal have at which a writer ends;
 // 0: it ends elsewhere, or that is not known.
 func Width(w io.Writer) int {
-	file := terminal(w)
+	file := TerminalOf(w)
 	if file == nil {
 		return 0
 	}
@@ -29,8 +29,8 @@ func Width(w io.Writer) int {
 	return width
 }
 
-// terminal returns the terminal at which a writer ends, or nil.
-func terminal(w io.Writer) *os.File {
+// TerminalOf returns the terminal at which a writer ends, or nil.
+func TerminalOf(w io.Writer) *os.File {
 	for {
 		switch to := w.(type) {
 		case *os.File:

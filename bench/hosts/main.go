@@ -1,0 +1,156 @@
+// Command hosts measures what ahostd costs on a host with many jobs, in processor time and
+// memory, against its budgets (docs/design.md):
+//
+//	hosts -programs DIR [-jobs 200] [-processes 5] [-samples 40]
+//
+// It starts the jobs' processes, which sleep, and ahostd with a sample each second, and
+// reads ahostd's own metrics. It exits with 1 above a budget.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/exposition"
+	"github.com/allotment-hpc/allotment/test/await"
+)
+
+// The budgets, with 200 jobs of 5 processes.
+const (
+	mostAtFive   = 0.01 // of a core, with a sample each 5 s
+	mostAtOne    = 0.03
+	mostResident = 50 << 20
+)
+
+func main() {
+	programs := flag.String("programs", "bin", "the `DIR`ectory of ahostd")
+	jobs := flag.Int("jobs", 200, "so many jobs")
+	processes := flag.Int("processes", 5, "each of so many processes")
+	samples := flag.Int("samples", 40, "measure so many samples, of a second each")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *programs, *jobs, *processes, *samples); err != nil {
+		fmt.Fprintln(os.Stderr, "hosts:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, programs string, jobs, processes, samples int) (err error) {
+	dir, err := os.MkdirTemp("", "bench-hosts-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx, end := context.WithCancel(ctx)
+	var all []*exec.Cmd
+	defer func() {
+		end()
+		for _, c := range all {
+			_ = c.Wait() // it was killed
+		}
+	}()
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("ahostd: {every: 1s}\n"), 0o600); err != nil {
+		return err
+	}
+	begin := func(env string, argv ...string) error {
+		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		c.Env = append(os.Environ(), env)
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+		all = append(all, c)
+		return c.Start()
+	}
+	script := strings.Repeat("sleep 3600 & ", processes-1) + "wait"
+	for i := range jobs {
+		if err := begin(fmt.Sprintf("SLURM_JOB_ID=%d", 1000+i), "sh", "-c", script); err != nil {
+			return err
+		}
+	}
+	if err := begin("ALLOTMENT_HOME="+dir, filepath.Join(programs, "ahostd")); err != nil {
+		return err
+	}
+	first, err := scrape(ctx, dir, func(m metrics) bool { return m.jobs >= float64(jobs) && m.samples >= 5 })
+	if err != nil {
+		return err
+	}
+	last, err := scrape(ctx, dir, func(m metrics) bool { return m.samples >= first.samples+float64(samples) })
+	if err != nil {
+		return err
+	}
+	return report(first, last)
+}
+
+func report(first, last metrics) error {
+	each := (last.cpu - first.cpu) / (last.samples - first.samples)
+	fmt.Printf("%.0f jobs, %.0f processes on this host, %.0f descriptors\n", last.jobs, last.processes, last.descriptors)
+	fmt.Printf("processor time of a sample   %6.2f ms\n", 1000*each)
+	fmt.Printf("of a core, a sample each 5 s %6.2f %%  (budget %.0f %%)\n", 100*each/5, 100*mostAtFive)
+	fmt.Printf("of a core, a sample each 1 s %6.2f %%  (budget %.0f %%)\n", 100*each, 100*mostAtOne)
+	fmt.Printf("memory                       %6.1f MiB (budget %d MiB)\n", last.resident/(1<<20), mostResident>>20)
+	if each/5 > mostAtFive || each > mostAtOne || last.resident > mostResident {
+		return errors.New("a budget is not kept")
+	}
+	return nil
+}
+
+// metrics are those of ahostd about itself.
+type metrics struct{ samples, cpu, resident, jobs, processes, descriptors float64 }
+
+// scrape reads the metrics until they are as wanted.
+func scrape(ctx context.Context, dir string, wanted func(metrics) bool) (m metrics, err error) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "ahostd.sock"))
+	}}}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	if await.Every(ctx, time.Second, func() bool {
+		if m, err = read(ctx, client); err != nil {
+			return false
+		}
+		return wanted(m)
+	}) {
+		return m, nil
+	}
+	return m, errors.Join(fmt.Errorf("ahostd does not measure the jobs: %+v", m), err)
+}
+
+func read(ctx context.Context, client *http.Client) (m metrics, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ahostd/metrics", nil)
+	if err != nil {
+		return m, err
+	}
+	r, err := client.Do(request)
+	if err != nil {
+		return m, err
+	}
+	text, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		return m, err
+	}
+	values, err := exposition.Check(string(text))
+	for key, v := range values {
+		name, _, _ := strings.Cut(key, "{")
+		for of, to := range map[string]*float64{
+			"allotment_host_samples_total": &m.samples, "process_cpu_seconds_total": &m.cpu, "process_resident_memory_bytes": &m.resident,
+			"allotment_host_jobs": &m.jobs, "allotment_host_seen_processes": &m.processes, "allotment_host_open_descriptors": &m.descriptors,
+		} {
+			if of == name {
+				*to = v
+			}
+		}
+	}
+	return m, err
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+)
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:      "ahostd",
+		Usage:     "measure what each job uses on this host",
+		UsageText: "ahostd [--config FILE] [--check]\nahostd top [--every DURATION] [--sort COLUMN] [--json | --csv]",
+		Description: "Without a command it measures the jobs of this host, whatever queue started them, and serves\n" +
+			"metrics for Prometheus at /metrics on its socket and, if the config says so (ahostd: listen:), on\n" +
+			"a loopback address. It runs in the foreground until SIGTERM, needs no privileges, and asks no\n" +
+			"queue. What can't be measured on this host is absent, and allotment_host_lacking counts it.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "config", Usage: "read this `FILE`, not the usual config file"},
+			&cli.BoolFlag{Name: "check", Usage: "check the config, and serve nothing", DisableDefaultText: true},
+		},
+		Metadata: map[string]any{commands.Examples: []grammar.Example{
+			{Line: "ahostd top", Does: "show the jobs of this host, drawn anew every 2 s"},
+			{Line: "ahostd top | head", Does: "print them once"},
+			{Line: "curl --unix-socket /run/allotment-ahostd/ahostd.sock http://ahostd/metrics", Does: "what a running ahostd has measured last"},
+		}},
+		Action:   serve,
+		Commands: []*cli.Command{topCommand()},
+	}
+}
+
+// load reads the config file that the options, or else the environment, name.
+func load(c *cli.Context) (configfile.Config, error) {
+	file := c.String("config")
+	if !c.IsSet("config") {
+		return configfile.Load(yamlplain.Convert)
+	}
+	if _, err := os.Stat(file); err != nil {
+		return configfile.Config{}, shell.Usagef("option --config: %w", err)
+	}
+	paths, err := config.Find(func(name string) string {
+		if name == "ALLOTMENT_CONFIG" {
+			return file
+		}
+		return os.Getenv(name)
+	}, os.Getuid())
+	if err != nil {
+		return configfile.Config{}, err
+	}
+	return configfile.LoadFrom(paths, yamlplain.Convert)
+}

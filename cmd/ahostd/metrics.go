@@ -1,0 +1,130 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/exposition"
+	"github.com/allotment-hpc/allotment/internal/proc"
+)
+
+// own is what ahostd itself uses.
+type own struct {
+	samples  uint64
+	took     time.Duration // the last one
+	cpu      time.Duration
+	resident int64
+}
+
+func ownUse(samples uint64, took time.Duration) own {
+	o := own{samples: samples, took: took, resident: proc.Resident(os.Getpid())}
+	var r syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) == nil {
+		o.cpu = time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	return o
+}
+
+// metricsText returns a sample as text for Prometheus. An absent figure has no line.
+func metricsText(host string, s *measure.Sample, o own) []byte {
+	var e exposition.Set
+	e.Gauge("allotment_host_info", "Version of ahostd; always 1.").Add(1, "host", host, "version", shell.Version)
+	jobMetrics(&e, host, s.Jobs)
+	diskMetrics(&e, host, s.Jobs)
+	pressureMetrics(&e, host, s.Jobs)
+	e.Gauge("allotment_host_jobs", "Jobs that are on the host.").Add(float64(len(s.Jobs)), "host", host)
+	lacking := e.Gauge("allotment_host_lacking", "Jobs without a figure that can't be measured on the host; of jobs, processes whose job is not found. ahostd top says why.")
+	sum := map[measure.Figure]int{}
+	for _, l := range s.Lacks {
+		sum[l.Figure] += l.N
+	}
+	for _, f := range measure.Figures() {
+		lacking.Add(float64(sum[f]), "host", host, "figure", string(f))
+	}
+	e.Gauge("allotment_host_sample_timestamp_seconds", "When the host was measured last.").Add(float64(s.At.UnixMilli())/1000, "host", host)
+	e.Gauge("allotment_host_sample_duration_seconds", "How long that took.").Add(o.took.Seconds(), "host", host)
+	e.Counter("allotment_host_samples_total", "How often the host was measured.").Add(float64(o.samples), "host", host)
+	e.Gauge("allotment_host_seen_processes", "Processes that were looked at, of jobs or not.").Add(float64(s.Seen.Processes), "host", host)
+	e.Gauge("allotment_host_seen_cgroups", "Control groups of jobs.").Add(float64(s.Seen.Groups), "host", host)
+	e.Gauge("allotment_host_open_descriptors", "Descriptors that stay open to measure.").Add(float64(s.Seen.Descriptors), "host", host)
+	e.Counter("process_cpu_seconds_total", "Processor time of ahostd.").Add(o.cpu.Seconds())
+	e.Gauge("process_resident_memory_bytes", "Memory of ahostd.").Add(float64(o.resident))
+	return e.Text()
+}
+
+// labels are a job's.
+func labels(host string, j *measure.Job, more ...string) []string {
+	return append([]string{"host", host, "queue", string(j.Queue), "job", j.IDText(), "uid", j.UserText()}, more...)
+}
+
+func jobMetrics(e *exposition.Set, host string, jobs []measure.Job) {
+	info := e.Gauge("allotment_job_info", "Where the job's figures are from: cgroup2, cgroup1 or processes; always 1.")
+	cpu := e.Counter("allotment_job_cpu_seconds_total", "Processor time of the job on the host.")
+	gauges := []struct {
+		of     func(*measure.Job) measure.Value
+		metric *exposition.Metric
+	}{
+		{func(j *measure.Job) measure.Value { return j.Memory }, e.Gauge("allotment_job_memory_bytes", "Memory of the job on the host; of a control group with the cache of its files.")},
+		{func(j *measure.Job) measure.Value { return j.Cache }, e.Gauge("allotment_job_memory_cache_bytes", "Of it, the cache of its files.")},
+		{func(j *measure.Job) measure.Value { return j.Peak }, e.Gauge("allotment_job_memory_peak_bytes", "The most memory that it had.")},
+		{func(j *measure.Job) measure.Value { return j.Swap }, e.Gauge("allotment_job_swap_bytes", "Memory of the job that is swapped out.")},
+		{func(j *measure.Job) measure.Value { return j.Processes }, e.Gauge("allotment_job_processes", "Processes of the job on the host.")},
+		{func(j *measure.Job) measure.Value { return j.Threads }, e.Gauge("allotment_job_threads", "Threads of the job on the host.")},
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		info.Add(1, labels(host, j, "source", string(j.Source))...)
+		add(cpu, j.CPU, 1e9, labels(host, j)...)
+		for _, g := range gauges {
+			add(g.metric, g.of(j), 1, labels(host, j)...)
+		}
+	}
+}
+
+func diskMetrics(e *exposition.Set, host string, jobs []measure.Job) {
+	read := e.Counter("allotment_job_disk_read_bytes_total", "Bytes read from the device, or without one from all of them.")
+	written := e.Counter("allotment_job_disk_written_bytes_total", "Bytes written to it.")
+	reads := e.Counter("allotment_job_disk_reads_total", "Operations that read from it.")
+	writes := e.Counter("allotment_job_disk_writes_total", "Operations that wrote to it.")
+	for i := range jobs {
+		for _, d := range jobs[i].Disks {
+			of := labels(host, &jobs[i], "device", d.Device)
+			add(read, d.ReadBytes, 1, of...)
+			add(written, d.WrittenBytes, 1, of...)
+			add(reads, d.Reads, 1, of...)
+			add(writes, d.Writes, 1, of...)
+		}
+	}
+}
+
+func pressureMetrics(e *exposition.Set, host string, jobs []measure.Job) {
+	stalled := e.Counter("allotment_job_stalled_seconds_total", "For how long some or all tasks of the job waited for the resource (PSI).")
+	for i := range jobs {
+		p := jobs[i].Pressure
+		for _, x := range []struct {
+			v               measure.Value
+			resource, tasks string
+		}{{p.CPUSome, "cpu", "some"}, {p.MemorySome, "memory", "some"}, {p.MemoryFull, "memory", "full"}, {p.IOSome, "io", "some"}, {p.IOFull, "io", "full"}} {
+			add(stalled, x.v, 1e9, labels(host, &jobs[i], "resource", x.resource, "tasks", x.tasks)...)
+		}
+	}
+}
+
+// add adds a figure, if it is known, in units of so many.
+func add(m *exposition.Metric, v measure.Value, unit float64, labels ...string) {
+	if v.Known {
+		m.Add(float64(v.N)/unit, labels...)
+	}
+}
+
+// count is a number as text; "-": absent.
+func count(v measure.Value) string {
+	if !v.Known {
+		return "-"
+	}
+	return strconv.FormatUint(v.N, 10)
+}
