@@ -50,7 +50,7 @@ func TestLoadReadsTheWholeFile(t *testing.T) {
 
 func TestLoadNamesFileAndLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"mode: live\ntimezome: UTC\n":           `config.yaml:2: unknown key "timezome" (known: backend, `,
+		"mode: live\ntimezome: UTC\n":           `config.yaml:2: unknown key "timezome" (known: ahostd, backend, `,
 		"mode: dry\n":                           `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
 		"timezone: Mars/Base\n":                 `config.yaml:1: timezone: "Mars/Base" is no time zone`,
 		"filter:\n  on_failur: low\n":           `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
