@@ -35,6 +35,27 @@ func FuzzID(f *testing.F) {
 	})
 }
 
+// A condition that is read is written back, and means the same.
+func FuzzSelection(f *testing.F) {
+	for _, s := range []string{"big", "ncpus>=8 && (rack == 'r 1' || !defined(swp))", "maxmem>1.5G&&type==any", "!!(a)", "a == \"'\"", "((", "\xff"} {
+		f.Add(s)
+	}
+	host := backends.Host{Name: "n1", Slots: 8, Memory: 1 << 30, Has: []backends.Amount{{Name: "gpu", Count: 2}}, Features: []string{"big", "rack=r1"}}
+	f.Fuzz(func(t *testing.T, s string) {
+		read, err := backends.ParseSelection(s)
+		if err != nil {
+			return
+		}
+		again, err := backends.ParseSelection(read.String())
+		switch {
+		case err != nil && len(read.String()) <= len(s):
+			t.Errorf("%q is written as %q, which is not read: %v", s, read, err)
+		case err == nil && (again.String() != read.String() || again.Holds(&host) != read.Holds(&host)):
+			t.Errorf("%q is written as %q, and that as %q", s, read, again)
+		}
+	})
+}
+
 // Any text comes back as it was, also after a journey through JSON.
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{"", "plain", "\xff", "\U0010ff41\xfe", "\ufffd", "a\x00b\n", "\U0010ffff"} {
