@@ -92,8 +92,9 @@ type ForWrappers struct {
 	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own. If
 	// not, they are values of at most DefaultValue.
 	CountsPriorities bool
-	// Resources: Spec.Needs and Spec.Features are heeded. If not, a Spec has none, and
-	// what bsub's -R says of them is ignored with a warning.
+	// Resources: Spec.Needs, Features, Select and Same are heeded, or the submission gets an
+	// error that names what can't be. If not, a Spec has none, and what bsub's -R says of
+	// them is ignored with a warning.
 	Resources bool
 	// Terminals: the process that starts a job with Spec.Terminal connects to that Unix
 	// socket (SOCK_STREAM) and receives one message: the job's standard input, output and

@@ -66,9 +66,12 @@ type Spec struct {
 	Memory      int64    `json:",omitzero"` // bytes over all slots
 	MemoryLimit int64    `json:",omitzero"` // a run that uses more is ended; 0: none
 	OneHost     bool     `json:",omitzero"`
+	PerHost     int      `json:",omitzero"` // slots on each of its hosts, the last one may have fewer; 0: as they come
 	Hosts       []string `json:",omitzero"` // run on one of these; empty: any
 	Needs       []Amount `json:",omitzero"` // taken of each of its hosts beside slots and memory, each name once (see Abilities.Resources)
 	Features    []string `json:",omitzero"` // that each of its hosts must have
+	Select      string   `json:",omitzero"` // a condition that holds on each of its hosts (see ParseSelection); "": none
+	Same        []string `json:",omitzero"` // names of features and resources that all its hosts have the same of
 
 	Command     []string      `json:",omitzero"` // argv; never joined, never given to a shell by us
 	Script      []byte        `json:",omitzero"` // instead of Command: a script for its own #! line, or /bin/sh
@@ -100,8 +103,8 @@ type Spec struct {
 // Equal reports whether two Specs are the same. Times must be in the same location.
 func (s *Spec) Equal(o *Spec) bool {
 	return s.Name == o.Name && s.Project == o.Project && s.Queue == o.Queue && s.Description == o.Description &&
-		s.Priority == o.Priority && s.Slots == o.Slots && s.Memory == o.Memory && s.MemoryLimit == o.MemoryLimit && s.OneHost == o.OneHost &&
-		slices.Equal(s.Hosts, o.Hosts) && slices.Equal(s.Needs, o.Needs) && slices.Equal(s.Features, o.Features) &&
+		s.Priority == o.Priority && s.Slots == o.Slots && s.Memory == o.Memory && s.MemoryLimit == o.MemoryLimit && s.OneHost == o.OneHost && s.PerHost == o.PerHost &&
+		slices.Equal(s.Hosts, o.Hosts) && slices.Equal(s.Needs, o.Needs) && slices.Equal(s.Features, o.Features) && s.Select == o.Select && slices.Equal(s.Same, o.Same) &&
 		slices.Equal(s.Command, o.Command) && (s.Script == nil) == (o.Script == nil) && bytes.Equal(s.Script, o.Script) &&
 		s.Dir == o.Dir && slices.Equal(s.Env, o.Env) && s.Umask == o.Umask &&
 		s.Stdin == o.Stdin && s.Stdout == o.Stdout && s.Stderr == o.Stderr && s.Truncate == o.Truncate &&

@@ -34,9 +34,12 @@ type Change struct {
 	Memory        *int64         `json:"memory,omitempty"` // bytes over all slots; 0: none
 	MemoryLimit   *int64         `json:"memory_limit,omitempty"`
 	OneHost       *bool          `json:"one_host,omitempty"`
+	PerHost       *int           `json:"per_host,omitempty"`   // 0: as they come
 	Hosts         *[]string      `json:"hosts,omitempty"`      // empty: any
 	Needs         *[]Amount      `json:"needs,omitempty"`      // empty: none
 	Features      *[]string      `json:"features,omitempty"`   // empty: none
+	Select        *string        `json:"select,omitempty"`     // "": none
+	Same          *[]string      `json:"same,omitempty"`       // empty: none
 	RunLimit      *time.Duration `json:"run_limit,omitempty"`  // 0: none
 	BeginTime     *time.Time     `json:"begin_time,omitempty"` // zero: at once
 	After         *string        `json:"after,omitempty"`      // "": nothing
@@ -56,9 +59,12 @@ func (c *Change) Apply(s *Spec) {
 	set(&s.Memory, c.Memory)
 	set(&s.MemoryLimit, c.MemoryLimit)
 	set(&s.OneHost, c.OneHost)
+	set(&s.PerHost, c.PerHost)
 	set(&s.Hosts, c.Hosts)
 	set(&s.Needs, c.Needs)
 	set(&s.Features, c.Features)
+	set(&s.Select, c.Select)
+	set(&s.Same, c.Same)
 	set(&s.RunLimit, c.RunLimit)
 	set(&s.BeginTime, c.BeginTime)
 	set(&s.After, c.After)

@@ -64,10 +64,10 @@ func Unescape(s string) string {
 // MapTexts is the Spec with f applied to each of its texts. A list that f does
 // not change is shared with s.
 func (s Spec) MapTexts(f func(string) string) Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.PreExec, &s.PostExec, &s.Mail.To, &s.Group, &s.Notify} {
+	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After, &s.Select, &s.PreExec, &s.PostExec, &s.Mail.To, &s.Group, &s.Notify} {
 		*p = f(*p)
 	}
-	for _, p := range []*[]string{&s.Hosts, &s.Features, &s.Command, &s.Env} {
+	for _, p := range []*[]string{&s.Hosts, &s.Features, &s.Same, &s.Command, &s.Env} {
 		*p = mapTexts(*p, f)
 	}
 	s.Needs = mapAmounts(s.Needs, f)
@@ -87,13 +87,13 @@ func (s *Spec) Size() int {
 
 // MapTexts is the Change with f applied to each of its texts.
 func (c Change) MapTexts(f func(string) string) Change {
-	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After} {
+	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After, &c.Select} {
 		if *p != nil {
 			text := f(**p)
 			*p = &text
 		}
 	}
-	for _, p := range []**[]string{&c.Hosts, &c.Features} {
+	for _, p := range []**[]string{&c.Hosts, &c.Features, &c.Same} {
 		if *p != nil {
 			list := append([]string{}, mapTexts(**p, f)...) // JSON's null would be no change
 			*p = &list

@@ -146,7 +146,7 @@ type Node struct {
 	Memory int64 // bytes; 0: not managed
 
 	Has      []backends.Amount // countable resources beside slots and memory, by name
-	Features []string          // by name
+	Features []string          // by name, some with a value: rack=r1
 }
 
 const maxSlots = 1 << 20
@@ -155,11 +155,11 @@ const maxSlots = 1 << 20
 const maxResources = 64
 
 var (
-	errNode     = errors.New("want NAME:SLOTS, NAME:SLOTS:MEMORY or NAME:SLOTS:MEMORY:RESOURCES, such as n1:4:16G or n1:4:16G:gpu=2,big")
-	errResource = errors.New("want NAME=COUNT for what jobs use up and NAME for a feature, with commas between them, such as gpu=2,big")
+	errNode     = errors.New("want NAME:SLOTS, NAME:SLOTS:MEMORY or NAME:SLOTS:MEMORY:RESOURCES, such as n1:4:16G or n1:4:16G:gpu=2,big,rack=r1")
+	errResource = errors.New("want NAME=COUNT for what jobs use up, NAME for a feature and NAME=VALUE for one with a value, which begins with a letter, with commas between them, such as gpu=2,big,rack=r1")
 )
 
-// ParseNode reads n1:4:16G:gpu=2,big. Without memory (n1:4 or n1:4::big) the node does not
+// ParseNode reads n1:4:16G:gpu=2,big,rack=r1. Without memory (n1:4 or n1:4::big) the node does not
 // manage it.
 func ParseNode(s string) (Node, error) {
 	parts := strings.Split(s, ":")
@@ -189,7 +189,7 @@ func ParseNode(s string) (Node, error) {
 	return n, nil
 }
 
-// parseResources reads gpu=2,big.
+// parseResources reads gpu=2,big,rack=r1.
 func (n *Node) parseResources(s string) error {
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(s, ",") {
@@ -203,10 +203,16 @@ func (n *Node) parseResources(s string) error {
 			return fmt.Errorf("more than %d resources and features", maxResources)
 		case name == "mem":
 			return errors.New("mem: memory is what stands before the resources, such as n1:4:16G:gpu=2")
+		case name == "hname" || name == "ncpus" || name == "maxmem":
+			return fmt.Errorf("%s: every host has it anyway, from its name, slots and memory", name)
 		}
 		seen[name] = true
 		if !counted {
 			n.Features = append(n.Features, name)
+			continue
+		}
+		if isFeatureValue(count) {
+			n.Features = append(n.Features, item)
 			continue
 		}
 		units, err := strconv.Atoi(count)
@@ -218,6 +224,12 @@ func (n *Node) parseResources(s string) error {
 	slices.SortFunc(n.Has, func(a, b backends.Amount) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(n.Features)
 	return nil
+}
+
+// isFeatureValue reports whether a text can be the value of a feature: a letter, then letters,
+// digits, dot, dash and underscore, 64 at most.
+func isFeatureValue(s string) bool {
+	return s != "" && len(s) <= 64 && backends.IsResourceName(s[:1]) && backends.IsResourceName(strings.NewReplacer(".", "_", "-", "_").Replace(s))
 }
 
 // CheckNodeName returns an error if a name can't be a node's, and so a directory's.

@@ -136,6 +136,7 @@ func TestNodes(t *testing.T) {
 	for text, want := range map[string]Node{
 		"n1:4:16G": {Name: "n1", Slots: 4, Memory: 16 << 30}, "a.b-c_d:1": {Name: "a.b-c_d", Slots: 1},
 		"n1:4:1G:gpu=2,net=1,big,fast": {Name: "n1", Slots: 4, Memory: 1 << 30, Has: []backends.Amount{{Name: "gpu", Count: 2}, {Name: "net", Count: 1}}, Features: []string{"big", "fast"}},
+		"n1:4:1G:gpu=2,big,rack=r-1.a": {Name: "n1", Slots: 4, Memory: 1 << 30, Has: []backends.Amount{{Name: "gpu", Count: 2}}, Features: []string{"big", "rack=r-1.a"}},
 		"n1:4::big":                    {Name: "n1", Slots: 4, Features: []string{"big"}},
 	} {
 		n, err := ParseNode(text)
@@ -143,7 +144,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%s: %+v, %v, written as %s", text, n, err, n)
 		}
 	}
-	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", "n1:4:", "n1:4:1G:", "n1:4::", "n1:4:1G:a,,b", "n1:4:1G:a=0", "n1:4:1G:a=x", "n1:4:1G:a b", "n1:4:1G:a,a=1", "n1:4:1G:mem=1", "n1:4:1G:a:b", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
+	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", "n1:4:", "n1:4:1G:", "n1:4::", "n1:4:1G:a,,b", "n1:4:1G:a=0", "n1:4:1G:a=-x", "n1:4:1G:a=", "n1:4:1G:a=b=c", "n1:4:1G:a=b,a=c", "n1:4:1G:ncpus=8", "n1:4:1G:a b", "n1:4:1G:a,a=1", "n1:4:1G:mem=1", "n1:4:1G:a:b", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
 		if n, err := ParseNode(text); err == nil {
 			t.Errorf("%q was read as %+v", text, n)
 		}

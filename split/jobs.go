@@ -387,7 +387,7 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 func (r *runner) spec(w *row) backends.Spec {
 	s := r.Spec
 	s.Name, s.Hosts = r.def.JobName(w.N), []string{w.Host}
-	s.Slots, s.OneHost = r.slots(w), true
+	s.Slots, s.OneHost, s.PerHost = r.slots(w), true, 0
 	s.Command = append(append([]string(nil), r.Program...), r.dir.Path, strconv.FormatInt(w.N, 10))
 	s.Dir = r.Work
 	s.Stdin, s.Stdout = "", task.File(r.dir.Path, w.N, task.KindLog)

@@ -53,7 +53,7 @@ func read(t *testing.T, dir string, id backends.ID) *backends.Record {
 func hostile() backends.Spec {
 	text := "a 'b' \"c\"\n\x1b[31m\x00\xff\xfe; DROP TABLE spec; --"
 	return backends.Spec{
-		Name: text, Project: "chipA:synthesis", Queue: "normal", Description: text, Priority: 3020, Slots: 3, Memory: 5 << 30, OneHost: true,
+		Name: text, Project: "chipA:synthesis", Queue: "normal", Description: text, Priority: 3020, Slots: 3, Memory: 5 << 30, OneHost: true, PerHost: 2, Select: text, Same: []string{"rack", text},
 		Hosts: []string{"n1", "n2"}, Command: []string{"/bin/echo", text, ""}, Dir: "/tmp/\xff", Env: []string{"A=1", "B=" + text}, Umask: 0o27,
 		Stdin: text, Stdout: "%J.out", Stderr: text, Truncate: backends.Truncate{Stderr: true}, RunLimit: time.Hour,
 		BeginTime: time.Unix(1e9, 17).UTC(), HeldUntil: time.Unix(2e9, 3).UTC(), Hold: true, NoRequeue: true, Rerunnable: true, Interactive: true, Exclusive: true, After: "done(1)", PreExec: text, PostExec: "true", Mail: backends.Mail{Begin: true, To: "ann"}, Notify: text, Group: text,

@@ -21,7 +21,7 @@ func (m *memory) putSpec(c *Change) error {
 	values := map[string]driver.Value{
 		"job": c.ID.Job, "user": c.Submit.User, "uid": c.Submit.UID, "limits": c.Submit.Limits, "submitted": stamp(c.At),
 		"name": s.Name, "project": s.Project, "queue": s.Queue, "description": s.Description, "priority": int64(s.Priority),
-		"slots": int64(s.Slots), "memory": s.Memory, "memory_limit": s.MemoryLimit, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
+		"slots": int64(s.Slots), "per_host": int64(s.PerHost), "select": s.Select, "memory": s.Memory, "memory_limit": s.MemoryLimit, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
 		"stdin": s.Stdin, "stdout": s.Stdout, "stderr": s.Stderr, "run_limit": int64(s.RunLimit), "after": s.After, "terminal": s.Terminal, "pre_exec": s.PreExec, "post_exec": s.PostExec,
 		"mail_to": s.Mail.To, "notify": s.Notify, "group": s.Group,
 	}
@@ -50,7 +50,7 @@ func (m *memory) putSpec(c *Change) error {
 			return err
 		}
 	}
-	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts, "feature": s.Features, "need": needs(s.Needs)} {
+	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts, "feature": s.Features, "same": s.Same, "need": needs(s.Needs)} {
 		for n, value := range list {
 			sum.add(key, n, value)
 			if err := put(key, n, value); err != nil {
@@ -234,7 +234,7 @@ func (r specRows) texts(key string) []string {
 func (r specRows) spec() (backends.Spec, error) {
 	s := backends.Spec{
 		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
-		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"), Features: r.texts("feature"),
+		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), PerHost: int(r.number("per_host")), Select: r.text("select"), Same: r.texts("same"), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"), Features: r.texts("feature"),
 		Command: r.texts("command"), Dir: r.text("dir"), Env: r.texts("env"), Umask: uint32(r.number("umask")),
 		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"), Terminal: r.text("terminal"), PreExec: r.text("pre_exec"), PostExec: r.text("post_exec"), Notify: r.text("notify"), Group: r.text("group"),
 	}

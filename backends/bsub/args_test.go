@@ -43,14 +43,18 @@ func TestOptionsOfOneCommandLine(t *testing.T) {
 		"-P chipA:synthesis -q normal": on(func(s *backends.Spec) {
 			s.Project, s.Queue = "chipA:synthesis", "normal"
 		}),
-		"-n 4":                    on(func(s *backends.Spec) { s.Slots, s.OneHost = 4, false }),
-		"-n4 -R span[hosts=1]":    on(func(s *backends.Spec) { s.Slots = 4 }),
-		"-n 4,4 -R span[ptile=4]": on(func(s *backends.Spec) { s.Slots = 4 }),
-		"-M 4000":                 on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 4000<<20, 4000<<20 }),
-		"-M 16GB":                 on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 16<<30, 16<<30 }),
-		"-M 1.5g!":                on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 3<<29, 3<<29 }),
-		"-R rusage[mem=100]":      on(func(s *backends.Spec) { s.Memory = 100 << 20 }),
-		"-M 1G -R rusage[mem=2G]": on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 2<<30, 2<<30 }),
+		"-n 4":                                on(func(s *backends.Spec) { s.Slots, s.OneHost = 4, false }),
+		"-n4 -R span[hosts=1]":                on(func(s *backends.Spec) { s.Slots = 4 }),
+		"-n 4,4 -R span[ptile=4]":             on(func(s *backends.Spec) { s.Slots = 4 }),
+		"-n 8 -R span[ptile=2]":               on(func(s *backends.Spec) { s.Slots, s.OneHost, s.PerHost = 8, false, 2 }),
+		"-n 8 -R span[ptile=2]span[hosts=-1]": on(func(s *backends.Spec) { s.Slots, s.OneHost = 8, false }),
+		"-n 8 -R span[ptile=2]span[hosts=1]":  on(func(s *backends.Spec) { s.Slots = 8 }),
+		"-n 8 -R span[hosts=1]span[ptile=2]":  on(func(s *backends.Spec) { s.Slots, s.OneHost, s.PerHost = 8, false, 2 }),
+		"-M 4000":                             on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 4000<<20, 4000<<20 }),
+		"-M 16GB":                             on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 16<<30, 16<<30 }),
+		"-M 1.5g!":                            on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 3<<29, 3<<29 }),
+		"-R rusage[mem=100]":                  on(func(s *backends.Spec) { s.Memory = 100 << 20 }),
+		"-M 1G -R rusage[mem=2G]":             on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 2<<30, 2<<30 }),
 		"-n 4 -R rusage[mem=1G/task]": on(func(s *backends.Spec) {
 			s.Slots, s.OneHost, s.Memory = 4, false, 4<<30
 		}),
@@ -172,6 +176,11 @@ func TestBadOptionsAreClearErrors(t *testing.T) {
 		"-R nosuch[1]":            "unknown section nosuch[]",
 		"-R 2*{span[hosts=1]}":    "compound",
 		"-m h1,h2":                "host names with blanks",
+		"-R span[block=2]":        "span[block=2]: want hosts=1, hosts=-1 or ptile=N",
+		"-R span[hosts=2]":        "span[hosts=2]: want",
+		"-R span[ptile=0]":        "want 1 or more",
+		"-R span[ptile=99999999]": "too large",
+		"-gpu num=1":              "GPUs are not managed",
 		"-q  ":                    "",
 		"-P :step":                "empty project",
 		"-E true -Is":             "leave -E and -Ep out",
@@ -202,15 +211,16 @@ func TestBadOptionsAreClearErrors(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	for line, want := range map[string]string{
-		"-n 2,4":                "of 2 to 4 slots the job gets 2",
-		"-qnormal":              "-qnormal is read as -q normal",
-		"-app x":                "option -app is ignored",
-		"-W 10/hostA":           "/hostA is ignored",
-		"-m h1+2":               "+2 is ignored",
-		"-R select[mem>1]":      "select[] is ignored",
-		"-R mem>100":            "mem>100 is ignored",
-		"-R rusage[swp=1]":      "rusage[swp] is ignored",
-		"-n 8 -R span[ptile=2]": "span[ptile=2] is ignored",
+		"-n 2,4":           "of 2 to 4 slots the job gets 2",
+		"-qnormal":         "-qnormal is read as -q normal",
+		"-app x":           "option -app is ignored",
+		"-W 10/hostA":      "/hostA is ignored",
+		"-m h1+2":          "+2 is ignored",
+		"-R select[mem>1]": "select[] is ignored",
+		"-R mem>100":       "mem>100 is ignored",
+		"-R rusage[swp=1]": "rusage[swp] is ignored",
+		"-R same[rack]":    "same[] is ignored",
+		"-R order[ut]":     "order[] is ignored",
 	} {
 		got, err := parsed("", append(strings.Fields(line), "true")...)
 		if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], want) {
@@ -358,7 +368,7 @@ func TestResources(t *testing.T) {
 		"big && rusage[gpu=1]":                   {needs: gpus(1), features: []string{"big"}},
 		"big":                                    {features: []string{"big"}},
 		"select[big && mem>1000] rusage[tmp=50]": {features: []string{"big"}, warnings: 2},
-		"select[big || fast]":                    {warnings: 1},
+		"select[big && type==any]":               {features: []string{"big"}},
 		"rusage[gpu=1:duration=10]":              {needs: gpus(1), warnings: 1},
 	} {
 		line, err := bsub.Scan([]string{"-R", text, "true"})
@@ -382,6 +392,68 @@ func TestResources(t *testing.T) {
 			if r, err := line.Request(nil, able); err == nil {
 				t.Errorf("%s was read as %v", text, r.Spec.Needs)
 			}
+		}
+	}
+}
+
+// Conditions and -gpu, on a queue that heeds them.
+func TestConditionsAndGPUs(t *testing.T) {
+	able := here
+	able.Resources = true
+	gpus := func(n int) []backends.Amount { return []backends.Amount{{Name: "gpu", Count: n}} }
+	for line, want := range map[string]backends.Spec{
+		"-R ; select[big || fast]":                               {Select: "big || fast"},
+		"-R ; select[big && (a || b) && ncpus>=8 && maxmem>64G]": {Features: []string{"big"}, Select: "(a || b) && ncpus >= 8 && maxmem > 64G"},
+		"-R ; select[a || b] rusage[gpu=1] same[ rack : model ]": {Select: "a || b", Needs: gpus(1), Same: []string{"rack", "model"}},
+		"-R ; hname!=n1 && rusage[mem=1]":                        {Select: "hname != n1", Memory: 1 << 20},
+		"-R ; same[type] ; -R ; same[rack]":                      {Same: []string{"rack"}},
+		"-gpu ; -":                                               {Needs: gpus(1)},
+		"-gpu ; num=2":                                           {Needs: gpus(2)},
+		"-gpu ; num=2/host:mode=shared:j_exclusive=yes:mps=no:aff=no:block=no": {Needs: gpus(2)},
+		"-gpu ; j_exclusive=no":                           {Needs: gpus(1)},
+		"-gpu ; num=2/task ; -n ; 3 ; -R ; span[hosts=1]": {Needs: gpus(6), Slots: 3, OneHost: true},
+		"-gpu ; num=2/task ; -n ; 4 ; -R ; span[ptile=2]": {Needs: gpus(4), Slots: 4, PerHost: 2},
+		"-gpu ; num=1 ; -R ; rusage[gpu=1:net=2]":         {Needs: append(gpus(1), backends.Amount{Name: "net", Count: 2})},
+		"-gpu ; num=1 ; -n ; 4":                           {Needs: gpus(1), Slots: 4},
+	} {
+		l, err := bsub.Scan(append(strings.Split(line, " ; "), "true"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Request(nil, able)
+		got := backends.Spec{Needs: r.Spec.Needs, Features: r.Spec.Features, Select: r.Spec.Select, Same: r.Spec.Same, Memory: r.Spec.Memory, PerHost: r.Spec.PerHost}
+		if want.Slots > 0 {
+			got.Slots, got.OneHost = r.Spec.Slots, r.Spec.OneHost
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" || len(r.Warnings) > 0 {
+			t.Errorf("%s: %v, warns %q; -want +got:\n%s", line, err, r.Warnings, diff)
+		}
+	}
+	for line, want := range map[string]string{
+		"-R ; select[big ||]":                             "select[]: it ends too early",
+		"-R ; select[mem > 1000 || big]":                  "select[mem > 1000 || big]: what a host has left now",
+		"-R ; select[!(ut > 0.5)]":                        "what a host has left now",
+		"-R ; select[\x1bJ]":                              "want the name of a feature",
+		"-R ; same[a b]":                                  "same[a b]: want the names",
+		"-R ; same[]":                                     "same[]: want the names",
+		"-gpu ; ":                                         "want num=N",
+		"-gpu ; num=0":                                    "num=0: 0 is too small",
+		"-gpu ; num=x":                                    "num=x:",
+		"-gpu ; num=1/job":                                "num=1/job: want nothing, /host or /task",
+		"-gpu ; num=1:mode=exclusive_process":             "mode=exclusive_process: GPUs are counted, and not set up: mode=shared alone is possible",
+		"-gpu ; num=1:mps=yes":                            "mps=no alone is possible",
+		"-gpu ; num=1:gmodel=V100":                        "gmodel: kinds of GPUs are not told apart",
+		"-gpu ; num=1:\x1b=2":                             "want num=N",
+		"-gpu ; num=1/task ; -n ; 4":                      "add -R 'span[ptile=N]'",
+		"-gpu ; num=1/task ; -n ; 5 ; -R ; span[ptile=2]": "add -R 'span[ptile=N]'",
+		"-gpu ; num=2 ; -R ; rusage[gpu=1]":               "2 GPUs of each host, and -R says rusage[gpu=1]",
+	} {
+		l, err := bsub.Scan(append(strings.Split(line, " ; "), "true"))
+		if err == nil {
+			_, err = l.Request(nil, able)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want …%s…", line, err, want)
 		}
 	}
 }

@@ -102,8 +102,11 @@ func (b *builder) change(given map[string]use) backends.Change {
 	setIf(&c.Project, is("-P"), s.Project)
 	setIf(&c.Queue, is("-q"), s.Queue)
 	setIf(&c.OneHost, is("-R"), s.OneHost)
+	setIf(&c.PerHost, is("-R"), s.PerHost)
 	setIf(&c.Needs, b.Resources && is("-R"), s.Needs)
 	setIf(&c.Features, b.Resources && is("-R"), s.Features)
+	setIf(&c.Select, b.Resources && is("-R"), s.Select)
+	setIf(&c.Same, b.Resources && is("-R"), s.Same)
 	setIf(&c.RunLimit, is("-W"), s.RunLimit)
 	setIf(&c.After, is("-w"), s.After)
 	if s.Priority == 0 {

@@ -102,6 +102,7 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	field(map[bool]string{false: "Error File", true: "Error File (overwrite)"}[s.Truncate.Stderr], s.Stderr)
 	fmt.Fprintf(&b, ", %d Task(s)", j.Slots)
 	is(j.OneHost && j.Slots > 1, "on one host")
+	is(j.PerHost > 0, fmt.Sprintf("%d on each host", j.PerHost))
 	is(j.Exclusive, "Exclusive Execution")
 	is(s.Rerunnable, "Re-runnable")
 	is(j.NoRequeue, "Never Requeued")
@@ -122,6 +123,8 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	}
 	field("Resources", backends.FormatAmounts(j.Needs))
 	field("Features", strings.Join(s.Features, " "))
+	field("Condition on Hosts", s.Select)
+	field("Same on All Hosts", strings.Join(s.Same, " "))
 	if j.Suits != nil {
 		field("Suitable Hosts", strings.Join(j.Suits.Hosts, " "))
 	}

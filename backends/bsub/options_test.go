@@ -194,7 +194,7 @@ func treatment(t *testing.T, o bsub.Option, differ map[string]backends.OptionMea
 		t.Fatalf("%q: %v", words, err)
 	}
 	context := here
-	context.Options = differ
+	context.Options, context.Resources = differ, true
 	request, err := line.Request(nil, context)
 	switch {
 	case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):

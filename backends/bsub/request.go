@@ -25,7 +25,7 @@ type Context struct {
 	Options map[string]backends.OptionMeaning
 	// QueuePriorities: -sp takes what the queue itself does.
 	QueuePriorities bool
-	// Resources: the queue heeds Spec.Needs and Spec.Features.
+	// Resources: the queue heeds Spec.Needs, Features, Select and Same.
 	Resources bool
 }
 
@@ -96,7 +96,9 @@ type builder struct {
 	limit         int64 // -M
 	queuePriority int64 // -sp, in the queue's own count; 0: none
 	usage         usage // -R
-	wait          bool  // -K
+	gpus          int   // -gpu; 0: none
+	gpusPerTask   bool
+	wait          bool // -K
 	screen        Screen
 	saves         time.Duration // -k: the job saves itself so often; 0: not said
 }
@@ -155,10 +157,14 @@ func (b *builder) finish() error {
 	}
 	b.spec.Slots = b.slots
 	b.spec.OneHost = b.slots == 1 || b.usage.oneHost || (b.usage.perHost > 0 && b.usage.perHost >= b.slots)
-	if b.usage.perHost > 0 && b.usage.perHost < b.slots {
-		b.warn("span[ptile=%d] is ignored: slots are taken where they are free", b.usage.perHost)
+	if !b.spec.OneHost {
+		b.spec.PerHost = b.usage.perHost
+	}
+	if err := b.finishGPUs(); err != nil {
+		return err
 	}
 	b.spec.Needs, b.spec.Features = b.usage.needs, b.usage.features
+	b.spec.Select, b.spec.Same = condition(b.usage.selects), b.usage.same
 	asked := b.usage.memory
 	if b.usage.perTask {
 		if asked > (1<<60)/int64(b.slots) {

@@ -145,7 +145,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	if s.Slots > 1 {
 		o.add("-n", strconv.Itoa(s.Slots))
 	}
-	o.text("-R", requirement(s.Memory, s.OneHost && s.Slots > 1, f))
+	o.text("-R", requirement(s, f))
 	if s.MemoryLimit > 0 {
 		o.add("-M", strconv.FormatInt((s.MemoryLimit+limitUnit-1)/limitUnit, 10))
 	}
@@ -261,21 +261,25 @@ func description(s *backends.Spec, hold time.Time) string {
 }
 
 // requirement returns a resource requirement: memory over all slots, which LSF reserves
-// on each of a job's hosts, and whether the job must be on one host. lava takes plain
+// on each of a job's hosts, and how its slots lie on hosts. lava takes plain
 // numbers only, of MB; LSF 10.1 takes units (IBM Spectrum LSF 10.1, administer, resource
 // requirement strings, rusage section).
-func requirement(memory int64, oneHost bool, f flavour) string {
+func requirement(s *backends.Spec, f flavour) string {
 	var all []string
-	if memory > 0 {
+	if s.Memory > 0 {
 		const mega = 1 << 20
-		text := "rusage[mem=" + strconv.FormatInt((memory+mega-1)/mega, 10)
+		text := "rusage[mem=" + strconv.FormatInt((s.Memory+mega-1)/mega, 10)
 		if f == lsf10 {
 			text += "MB"
 		}
 		all = append(all, text+"]")
 	}
-	if oneHost {
+	switch {
+	case s.Slots <= 1:
+	case s.OneHost:
 		all = append(all, "span[hosts=1]")
+	case s.PerHost > 0:
+		all = append(all, "span[ptile="+strconv.Itoa(s.PerHost)+"]")
 	}
 	return strings.Join(all, " ")
 }

@@ -45,6 +45,7 @@ func TestArguments(t *testing.T) {
 		"memory":      {spec: with(func(s *backends.Spec) { s.Memory = 1<<20 + 1 }), lava: []string{"-J", "job", "-R", "rusage[mem=2]"}, lsf10: []string{"-J", "job", "-R", "rusage[mem=2MB]"}},
 		"limit":       {spec: with(func(s *backends.Spec) { s.MemoryLimit = 4<<10 + 1 }), lava: []string{"-J", "job", "-M", "1"}, lsf10: []string{"-J", "job", "-M", "5"}},
 		"one host":    {spec: with(func(s *backends.Spec) { s.Slots, s.OneHost, s.Memory = 4, true, 8<<20 }), lava: []string{"-J", "job", "-n", "4", "-R", "rusage[mem=8] span[hosts=1]"}, lsf10: []string{"-J", "job", "-n", "4", "-R", "rusage[mem=8MB] span[hosts=1]"}},
+		"even":        {spec: with(func(s *backends.Spec) { s.Slots, s.PerHost = 4, 2 }), lava: []string{"-J", "job", "-n", "4", "-R", "span[ptile=2]"}},
 		"one slot":    {spec: with(func(s *backends.Spec) { s.OneHost = true }), lava: []string{"-J", "job"}},
 		"hosts":       {spec: with(func(s *backends.Spec) { s.Hosts = []string{"h1", "h2"} }), lava: []string{"-J", "job", "-m", "h1 h2"}},
 		"run limit":   {spec: with(func(s *backends.Spec) { s.RunLimit = 61 * time.Second }), lava: []string{"-J", "job", "-W", "2"}},

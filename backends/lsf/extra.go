@@ -188,7 +188,7 @@ func changes(change *backends.Change, s scale, limitUnit int64, now time.Time) (
 		}
 		o.add("-n", strconv.Itoa(*change.Slots))
 	}
-	if change.Memory != nil || change.OneHost != nil {
+	if change.Memory != nil || change.OneHost != nil || change.PerHost != nil {
 		return nil, fmt.Errorf("%w: LSF changes a resource requirement only as a whole: use bmod -R", backends.ErrUnable)
 	}
 	if change.MemoryLimit != nil {

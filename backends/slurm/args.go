@@ -75,6 +75,9 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	o.text("partition", s.Queue)
 	step := o.project(s, from)
 	o.size(s)
+	if err := o.resources(s); err != nil {
+		return nil, err
+	}
 	if err := o.addHosts(s, hosts); err != nil {
 		return nil, err
 	}
@@ -178,23 +181,64 @@ func (o *arguments) mail(m backends.Mail) {
 // for: a limit is asked for, too.
 func (o *arguments) size(s *backends.Spec) {
 	slots := max(s.Slots, 1)
-	if s.OneHost || slots == 1 {
+	if s.OneHost || slots == 1 || s.PerHost >= slots {
 		o.add("nodes", "1-1")
 		o.add("ntasks", "1")
 		o.add("cpus-per-task", strconv.Itoa(slots))
 	} else {
 		o.add("ntasks", strconv.Itoa(slots))
 	}
+	if per := s.PerHost; per > 0 && !s.OneHost && per < slots { // with --ntasks the most of a node (sbatch(1))
+		nodes := strconv.Itoa((slots + per - 1) / per)
+		o.add("nodes", nodes+"-"+nodes)
+		o.add("ntasks-per-node", strconv.Itoa(per))
+	}
 	memory := max(s.Memory, s.MemoryLimit)
 	const mega = 1 << 20
 	switch {
 	case memory <= 0:
-	case s.OneHost || slots == 1:
+	case s.OneHost || slots == 1 || s.PerHost >= slots:
 		o.add("mem", strconv.FormatInt((memory+mega-1)/mega, 10)+"M")
 	default:
 		each := int64(mega) * int64(slots)
 		o.add("mem-per-cpu", strconv.FormatInt((memory+each-1)/each, 10)+"M")
 	}
+}
+
+// resources asks for GPUs and the like, of which a job gets some of each node, and for features.
+// --constraint has a grammar of its own, for which these names mean nothing.
+func (o *arguments) resources(s *backends.Spec) error {
+	unable := func(what string) error { return fmt.Errorf("%w: %s", backends.ErrUnable, what) }
+	var gres []string
+	for _, a := range s.Needs {
+		if !backends.IsResourceName(a.Name) || a.Count < 1 {
+			return unable(fmt.Sprintf("rusage[%q=%d]", a.Name, a.Count))
+		}
+		gres = append(gres, a.Name+":"+strconv.Itoa(a.Count))
+	}
+	o.text("gres", strings.Join(gres, ","))
+	if len(s.Same) > 0 {
+		return unable("same[]: Slurm's features have no values: use sbatch --constraint='[a|b]' for nodes that have the same of some features, or --switches=1")
+	}
+	constraint := strings.Join(s.Features, "&")
+	if s.Select != "" {
+		read, err := backends.ParseSelection(s.Select)
+		if err != nil {
+			return fmt.Errorf("select[]: %w", err)
+		}
+		either := read.Any()
+		if either == nil || len(s.Features) > 0 {
+			return unable(fmt.Sprintf("select[%s]: Slurm takes the names of features, all joined by && or all by ||; choose nodes by their names with -m", s.Select))
+		}
+		constraint = strings.Join(either, "|")
+	}
+	for _, name := range s.Features {
+		if !backends.IsResourceName(name) {
+			return unable(fmt.Sprintf("feature %q", name))
+		}
+	}
+	o.text("constraint", constraint)
+	return nil
 }
 
 // addHosts names hosts. Slurm gives a job all hosts of its list, so that one of several is

@@ -73,6 +73,49 @@ func TestMailArguments(t *testing.T) {
 	}
 }
 
+// TestResources: how a job's slots lie on nodes, GPUs and features.
+func TestResources(t *testing.T) {
+	gpus := []backends.Amount{{Name: "gpu", Count: 2}, {Name: "tape", Count: 1}}
+	for _, test := range []struct {
+		spec backends.Spec
+		want string
+	}{
+		{backends.Spec{Slots: 4, PerHost: 2}, "--ntasks=4 --nodes=2-2 --ntasks-per-node=2"},
+		{backends.Spec{Slots: 5, PerHost: 2, Memory: 5 << 20}, "--ntasks=5 --nodes=3-3 --ntasks-per-node=2 --mem-per-cpu=1M"},
+		{backends.Spec{Slots: 2, PerHost: 2, Memory: 1 << 20}, "--nodes=1-1 --ntasks=1 --cpus-per-task=2 --mem=1M"},
+		{backends.Spec{Slots: 2, Needs: gpus}, "--ntasks=2 --gres=gpu:2,tape:1"},
+		{backends.Spec{Slots: 2, Features: []string{"big", "fast"}}, "--ntasks=2 --constraint=big&fast"},
+		{backends.Spec{Slots: 2, Select: "big || fast"}, "--ntasks=2 --constraint=big|fast"},
+	} {
+		test.spec.Command = []string{"true"}
+		sub, err := newSubmission(&test.spec, FromAccount, nil)
+		if err != nil {
+			t.Errorf("%s: %v", test.want, err)
+			continue
+		}
+		if got := strings.Join(sub.argv, " "); !strings.Contains(got, "--job-name=true "+test.want+" --output") && !strings.Contains(got, "--job-name=true "+test.want+" --") {
+			t.Errorf("want %s: %s", test.want, got)
+		}
+	}
+}
+
+// TestKeeps: what a pending job asks of its nodes stays.
+func TestKeeps(t *testing.T) {
+	gpu := []backends.Amount{{Name: "gpu", Count: 1}}
+	j := &listedJob{request: &request{features: []string{"big", "fast"}, onHost: gpu, tasksPerNode: 2}}
+	two, big, none, either := 2, []string{"fast", "big"}, []string{}, "a || b"
+	for _, c := range []backends.Change{{}, {PerHost: &two, Features: &big, Needs: &gpu, Same: &none, Select: new(string)}} {
+		if what := j.keeps(&c); what != "" {
+			t.Errorf("%+v: %s", c, what)
+		}
+	}
+	for _, c := range []backends.Change{{PerHost: new(int)}, {Features: &none}, {Needs: &[]backends.Amount{}}, {Same: &big}, {Select: &either}} {
+		if j.keeps(&c) == "" {
+			t.Errorf("%+v was taken", c)
+		}
+	}
+}
+
 func TestUnsupportedSubmissions(t *testing.T) {
 	for what, change := range map[string]func(*backends.Spec){
 		"a terminal":         func(s *backends.Spec) { s.Terminal = "/run/x" },
@@ -82,6 +125,11 @@ func TestUnsupportedSubmissions(t *testing.T) {
 		"both modes":         func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "a", "b", true },
 		"a mixed dependency": func(s *backends.Spec) { s.After = "done(1) && done(2) || done(3)" },
 		"a job's name":       func(s *backends.Spec) { s.After = "done(name)" },
+		"the same rack":      func(s *backends.Spec) { s.Same = []string{"rack"} },
+		"a number of cores":  func(s *backends.Spec) { s.Select = "ncpus >= 8" },
+		"both joints":        func(s *backends.Spec) { s.Features, s.Select = []string{"a"}, "b || c" },
+		"a feature's name":   func(s *backends.Spec) { s.Features = []string{"a|b"} },
+		"a resource's name":  func(s *backends.Spec) { s.Needs = []backends.Amount{{Name: "gpu:a100,x", Count: 1}} },
 		"an index":           func(s *backends.Spec) { s.Array = &backends.Array{Indices: []int{1 << 30}} },
 	} {
 		s := backends.Spec{Command: []string{"true"}, Slots: 1}

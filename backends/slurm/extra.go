@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -142,6 +143,9 @@ func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]
 			set("NumNodes", "1-"+strconv.Itoa(*change.Slots))
 		}
 	}
+	if what := j.keeps(change); what != "" {
+		return unable(what)
+	}
 	if change.Hosts != nil {
 		slots := j.Slots
 		if change.Slots != nil {
@@ -222,6 +226,31 @@ func (j *listedJob) placeOn(hosts []string, slots int, p *snapshot) ([]string, e
 		parts = append(parts, j.recordChange())
 	}
 	return parts, nil
+}
+
+// keeps returns what a change would make different that a pending job keeps; "": nothing. amod
+// -R replaces all that an earlier one said.
+func (j *listedJob) keeps(c *backends.Change) string {
+	r := j.request
+	if r == nil {
+		r = &request{}
+	}
+	differ := func(given *[]string, has []string) bool {
+		if given == nil {
+			return false
+		}
+		names := slices.Sorted(slices.Values(*given))
+		return !slices.Equal(names, has)
+	}
+	switch {
+	case c.PerHost != nil && *c.PerHost != r.tasksPerNode:
+		return "a job keeps its number of slots on each host"
+	case c.Needs != nil && strings.TrimSpace(backends.FormatAmounts(*c.Needs)) != strings.TrimSpace(backends.FormatAmounts(r.onHost)):
+		return "a job keeps its GPUs and other resources: use scontrol update TresPerNode"
+	case differ(c.Features, r.features), c.Select != nil && *c.Select != "", c.Same != nil && len(*c.Same) > 0:
+		return "a job keeps its features: use scontrol update Features"
+	}
+	return ""
 }
 
 // record is what Slurm still knows of a job. It keeps no history.

@@ -83,7 +83,7 @@ func (c *Client) Abilities() backends.Abilities {
 			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies, Standbys: true,
 		},
 		ForWrappers: backends.ForWrappers{
-			Filters: true, Options: options,
+			Filters: true, Resources: true, Options: options,
 			Queues: c.queues, Modify: c.modify, Reopen: c.reopen, Record: c.record, History: c.history, Output: c.output, Wait: c.wait, Part: c.part, Signal: c.signal, WhyClosed: c.whyClosed,
 		},
 		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed, Accounts: c.accounts, Marks: true},

@@ -36,6 +36,7 @@ func trials() map[string]trial {
 		"-env":  {want: `: (?:.*\n)*A=1\n`},
 		"-eo":   {want: `Error File \(overwrite\) <err>(?:.*\n)*err: err\n`},
 		"-g":    {want: `Job Group </g>`},
+		"-gpu":  {want: `Resources <gpu=1>, Suitable Hosts <h1>`},
 		"-H":    {want: `Status <PSUSP>`},
 		"-I":    {want: `(?m)^out\nA=\nerr\n`},
 		"-Ip":   {command: "test -t 1 && echo yes", want: `yes\r\n`},
@@ -104,7 +105,7 @@ func newTrialQueue(t *testing.T) *trialQueue {
 	q := &trialQueue{T: t, built: programs.Build(t)}
 	home := t.TempDir()
 	q.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+q.built+":"+os.Getenv("PATH"), "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=", "A=")
-	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte("miniq:\n  nodes: [\"h1:8:64G\", \"h2:8:64G\"]\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte("miniq:\n  nodes: [\"h1:8:64G:gpu=1\", \"h2:8:64G\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { programs.StopQueue(t, q.built, q.env) })

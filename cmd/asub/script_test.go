@@ -37,7 +37,7 @@ func writeFarm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: farm NODE...")
 	}
-	config := "miniq:\n  nodes: [" + strings.Join(args, ", ") + "]\n"
+	config := "miniq:\n  nodes: [\"" + strings.Join(args, `", "`) + "\"]\n"
 	ts.Check(os.WriteFile(filepath.Join(ts.Getenv("ALLOTMENT_HOME"), "config.yaml"), []byte(config), 0o600))
 }
 

@@ -28,7 +28,7 @@ import (
 
 func serveFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "node", Usage: "offer a host: `NAME:SLOTS[:MEMORY[:RESOURCES]]`, such as n1:4:16G or n1:4:16G:gpu=2,big; may be repeated"},
+		&cli.StringSliceFlag{Name: "node", Usage: "offer a host: `NAME:SLOTS[:MEMORY[:RESOURCES]]`, such as n1:4:16G or n1:4:16G:gpu=2,big,rack=r1; may be repeated"},
 		&cli.BoolFlag{Name: "foreground", Usage: "stay in the foreground and log to stderr", DisableDefaultText: true},
 		&cli.IntFlag{Name: "ready-fd", Hidden: true},
 		&cli.BoolFlag{Name: strings.TrimPrefix(miniq.UnlessStopped, "--"), Hidden: true},

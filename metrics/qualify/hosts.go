@@ -123,7 +123,7 @@ func (h *Hosts) submit(ctx context.Context, requests []Request, report func(Answ
 
 func (h *Hosts) spec(o pendingJob) backends.Spec {
 	s := h.Job
-	s.Name, s.Slots, s.OneHost, s.Hosts = jobName, max(o.request.Slots, 1), true, []string{o.request.Host}
+	s.Name, s.Slots, s.OneHost, s.PerHost, s.Hosts = jobName, max(o.request.Slots, 1), true, 0, []string{o.request.Host}
 	s.Command = append(slices.Clone(h.Argv), h.Dir, strconv.Itoa(o.number))
 	s.Stdout, s.Stderr = h.log(o), h.log(o)
 	if s.RunLimit == 0 {

@@ -107,6 +107,9 @@ func describeChange(c *backends.Change) string {
 	if c.OneHost != nil {
 		add("on one host:", *c.OneHost)
 	}
+	if c.PerHost != nil {
+		add("slots on each host", *c.PerHost)
+	}
 	if c.Hosts != nil {
 		add("hosts", strings.Join(*c.Hosts, " "))
 	}
@@ -115,6 +118,10 @@ func describeChange(c *backends.Change) string {
 	}
 	if c.Features != nil {
 		add("features", strings.Join(*c.Features, " "))
+	}
+	text("condition on hosts", c.Select)
+	if c.Same != nil {
+		add("the same on all hosts", strings.Join(*c.Same, " "))
 	}
 	if c.RunLimit != nil {
 		add("run limit", *c.RunLimit)

@@ -43,7 +43,8 @@ const (
 //	   take for runs that end otherwise; the number of guaranteed slots
 //	7  commands that are run before and after a job, which a program of format 6 would not run
 //	8  jobs that have ended and are reopened, and ends without a grace, which a program of format 7
-//	   would refuse; job groups, which it would lose
+//	   would refuse; job groups, which it would lose; how slots lie on hosts and
+//	   conditions on these, which it would not heed
 const (
 	format       = 8
 	oldestFormat = 1

@@ -13,7 +13,7 @@ import (
 
 // specBytes is what a Spec takes without its body. Its queue's name was never counted.
 func specBytes(s *backends.Spec) int64 {
-	return int64(s.Size() - len(s.Queue) + conditionBytes(s.After))
+	return int64(s.Size() - len(s.Queue) + conditionBytes(s.After) + conditionBytes(s.Select))
 }
 
 // conditionBytes is about what a condition takes in memory, which is up to sixty times

@@ -241,7 +241,7 @@ func (r *round) deductHosts(j *job) {
 			continue
 		}
 		key, empty := &j.shape.key, r.roomWithoutRuns(h)
-		if n := j.shape.capacity(&empty); n == 0 || key.oneHost && n < key.slots {
+		if n := j.shape.capacity(&empty); n < key.fewest() {
 			continue // no use to it: a suspended job there would wait for it, and it for that job
 		}
 		room := &r.rooms[h.index]

@@ -149,7 +149,7 @@ func (w *work) weigh() int64 {
 	for _, host := range s.Hosts {
 		n += itemBytes + len(host)
 	}
-	n += itemBytes * (len(s.Needs) + len(s.Features))
+	n += itemBytes*(len(s.Needs)+len(s.Features)+len(s.Same)) + conditionBytes(s.Select)
 	if s.Array != nil {
 		n += 16 * len(s.Array.Indices) // the index, and the element's place in its array
 	}

@@ -103,29 +103,83 @@ func (m *Manager) roomWithoutRuns(h *host) room {
 }
 
 // couldHold reports whether the hosts that pass could hold a shape, were they empty.
-func (m *Manager) couldHold(k shapeKey, allowed []*host, pass func(*host) bool) bool {
+func (m *Manager) couldHold(w *work, k shapeKey, allowed []*host, pass func(*host) bool) bool {
 	if allowed == nil {
 		allowed = m.hosts
 	}
-	most, sum := 0, 0
-	for _, h := range allowed {
-		if pass(h) {
-			r := m.emptyRoom(h)
-			c := k.capacity(&r)
-			most, sum = max(most, c), sum+c
+	capacity := func(h *host) int {
+		if !pass(h) {
+			return 0
+		}
+		r := m.emptyRoom(h)
+		return k.capacity(&r)
+	}
+	if k.perHost == 0 && slices.ContainsFunc(allowed, func(h *host) bool { return capacity(h) >= k.slots }) {
+		return true
+	}
+	return !k.oneHost && slices.ContainsFunc(m.alike(allowed, w), func(group []*host) bool { return k.lay(group, capacity) != nil })
+}
+
+// lay places a shape on the first of some hosts, given how many slots each one offers; nil: they
+// offer too few.
+func (k *shapeKey) lay(hosts []*host, offers func(*host) int) []backends.Placement {
+	if k.perHost == 0 {
+		placed, left := k.fill(hosts, offers)
+		if left > 0 {
+			return nil
+		}
+		return placed
+	}
+	var placed []backends.Placement
+	need, rest := k.slots, k.slots%k.perHost
+	var last *host // it has the rest
+	for _, h := range hosts {
+		switch n := offers(h); {
+		case need >= k.perHost && n >= k.perHost:
+			placed = append(placed, backends.Placement{Host: h.name, Slots: k.perHost})
+			need -= k.perHost
+		case rest > 0 && last == nil && n >= rest:
+			last = h
 		}
 	}
-	if k.oneHost {
-		return most >= k.slots
+	switch {
+	case need >= k.perHost || rest > 0 && last == nil:
+		return nil
+	case rest > 0:
+		placed = append(placed, backends.Placement{Host: last.name, Slots: rest})
 	}
-	return sum >= k.slots
+	return placed
+}
+
+// fill takes of some hosts what they offer, as it comes, and returns the slots that are missing.
+func (k *shapeKey) fill(hosts []*host, offers func(*host) int) (placed []backends.Placement, left int) {
+	left = k.slots
+	for _, h := range hosts {
+		if n := min(left, offers(h)); n > 0 {
+			placed = append(placed, backends.Placement{Host: h.name, Slots: n})
+			left -= n
+		}
+	}
+	return placed, left
+}
+
+// fewest returns the fewest slots that a shape takes of a host.
+func (k *shapeKey) fewest() int {
+	switch {
+	case k.oneHost:
+		return k.slots
+	case k.perHost > 0 && k.slots%k.perHost > 0:
+		return k.slots % k.perHost
+	}
+	return max(k.perHost, 1)
 }
 
 // fit finds slots for a shape, nil if there are not enough. A job goes to one
 // host where one can hold it: to the one that has the fewest free slots then,
 // so that wide jobs find theirs, and to one with resources if it needs some or there is no
 // other. Else, if it may, it takes the hosts that can
-// give it most. The name decides ties.
+// give it most, or those with the fewest free slots where it has a number of slots on each host;
+// of hosts that must be alike, the fewest. The name decides ties.
 func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	allowed := s.allowed
 	if allowed == nil {
@@ -139,7 +193,7 @@ func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	for _, h := range allowed {
 		c := s.capacity(&rooms[h.index])
 		sum += c
-		if c >= s.key.slots && (best == nil || s.betterOn(h, best, rooms)) {
+		if s.key.perHost == 0 && c >= s.key.slots && (best == nil || s.betterOn(h, best, rooms)) {
 			best = h
 		}
 	}
@@ -149,12 +203,21 @@ func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	if s.key.oneHost || sum < s.key.slots {
 		return nil
 	}
-	return m.spread(s, allowed, rooms)
+	if s.groups == nil {
+		return s.spread(allowed, rooms)
+	}
+	var placed []backends.Placement
+	for _, group := range s.groups {
+		if other := s.spread(group, rooms); other != nil && (placed == nil || len(other) < len(placed)) {
+			placed = other
+		}
+	}
+	return placed
 }
 
 // fitShares finds a pin's shares, all of them or none.
 func (s *shape) fitShares(rooms []room) []backends.Placement {
-	if len(s.shares) != len(s.allowed) {
+	if len(s.shares) != len(s.allowed) || !s.alike() {
 		return nil
 	}
 	placed := make([]backends.Placement, len(s.shares))
@@ -181,24 +244,23 @@ func tighter(a, b *host, rooms []room) bool {
 	return x < y || x == y && a.name < b.name
 }
 
-// spread places a shape on several hosts, those that can give most first.
-func (m *Manager) spread(s *shape, allowed []*host, rooms []room) []backends.Placement {
+// spread places a shape on several hosts: those that can give most first, or with a number of
+// slots on each those that have the fewest free.
+func (s *shape) spread(allowed []*host, rooms []room) []backends.Placement {
 	hosts := slices.Clone(allowed)
+	capacity := func(h *host) int { return s.capacity(&rooms[h.index]) }
 	slices.SortFunc(hosts, func(a, b *host) int {
-		x, y := s.capacity(&rooms[a.index]), s.capacity(&rooms[b.index])
-		return cmp.Or(cmp.Compare(y, x), cmp.Compare(a.name, b.name))
-	})
-	var placed []backends.Placement
-	need := s.key.slots
-	for _, h := range hosts {
-		n := min(need, s.capacity(&rooms[h.index]))
-		if n <= 0 {
-			break
+		switch {
+		case s.key.perHost == 0:
+			return cmp.Or(cmp.Compare(capacity(b), capacity(a)), cmp.Compare(a.name, b.name))
+		case a == b:
+			return 0
+		case s.betterOn(a, b, rooms):
+			return -1
 		}
-		placed = append(placed, backends.Placement{Host: h.name, Slots: n})
-		need -= n
-	}
-	return placed
+		return 1
+	})
+	return s.key.lay(hosts, capacity)
 }
 
 // occupy books a job's slots on its hosts.

@@ -15,8 +15,9 @@ type work struct {
 	tag     string
 	perSlot int64      // memory for one slot, rounded up
 	needs   *condition // nil: none
-	wants   string     // its resources and features (see wantsOf); "": none
-	kept    int        // jobs in memory that have it and have ended
+	wants   string     // its resources, features and conditions (see wantsOf); "": none
+	selects selection
+	kept    int // jobs in memory that have it and have ended
 }
 
 func newWork(spec *backends.Spec) *work {
@@ -24,13 +25,24 @@ func newWork(spec *backends.Spec) *work {
 	w.project, w.step = backends.SplitProject(spec.Project)
 	w.perSlot = (spec.Memory + int64(spec.Slots) - 1) / int64(spec.Slots)
 	w.wants = wantsOf(spec)
+	w.selects = selectionOf(spec)
 	if _, _, err := backends.ParseTag(spec.Description); err == nil && strings.HasPrefix(spec.Description, backends.TagPrefix) {
 		w.tag, _, _ = strings.Cut(spec.Description, " ")
 	}
 	return w
 }
 
-func (w *work) oneHost() bool { return w.spec.OneHost || w.spec.Slots == 1 }
+func (w *work) oneHost() bool {
+	return w.spec.OneHost || w.spec.Slots == 1 || w.spec.PerHost >= w.spec.Slots
+}
+
+// perHost returns the slots on each of its hosts, the last one may have fewer; 0: as they come.
+func (w *work) perHost() int {
+	if w.oneHost() {
+		return 0
+	}
+	return w.spec.PerHost
+}
 
 // ending is why a live run is being ended.
 type ending uint8

@@ -121,10 +121,25 @@ func (w *world) submit() {
 	if rapid.IntRange(0, 5).Draw(w.T, "feature") == 0 {
 		s.Features = []string{rapid.SampledFrom([]string{"big", "gpu"}).Draw(w.T, "name")}
 	}
+	w.drawPlace(&s)
 	if rapid.IntRange(0, 9).Draw(w.T, "held") == 0 {
 		s.HeldUntil = w.soon()
 	}
 	w.step(Submit{By: user, Specs: []backends.Spec{s}, Next: []bool{true}})
+}
+
+// drawPlace lets some jobs ask how they lie on their hosts, and which these are.
+func (w *world) drawPlace(s *backends.Spec) {
+	switch rapid.IntRange(0, 11).Draw(w.T, "place") {
+	case 0, 1:
+		s.OneHost, s.PerHost = false, rapid.IntRange(1, 3).Draw(w.T, "perHost")
+	case 2, 3:
+		s.OneHost, s.Same = false, [][]string{{"rack"}, {"big"}, {"rack", "gpu"}}[rapid.IntRange(0, 2).Draw(w.T, "same")]
+	case 4:
+		s.OneHost, s.PerHost, s.Same = false, 2, []string{"rack"}
+	case 5:
+		s.Select = rapid.SampledFrom([]string{"!big", "rack == r0", "ncpus > 3 || big", "gpu >= 2 && !(rack == r1)"}).Draw(w.T, "select")
+	}
 }
 
 func (w *world) submitDummy() {
@@ -145,7 +160,10 @@ func (w *world) modify() {
 	begin, hosts := w.soon(), w.someHosts()
 	name := rapid.SampledFrom([]string{"", "a", "b"}).Draw(w.T, "name")
 	c := backends.Change{Name: &name}
-	switch rapid.IntRange(0, 6).Draw(w.T, "what") {
+	switch rapid.IntRange(0, 7).Draw(w.T, "what") {
+	case 7:
+		per, condition := rapid.IntRange(0, 2).Draw(w.T, "perHost"), rapid.SampledFrom([]string{"", "big"}).Draw(w.T, "select")
+		c.PerHost, c.Select, c.Same = &per, &condition, &[]string{}
 	case 6:
 		limit := time.Duration(rapid.IntRange(0, 9).Draw(w.T, "limit")) * time.Minute
 		c = backends.Change{RunLimit: &limit}

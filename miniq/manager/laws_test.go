@@ -84,6 +84,9 @@ func (w *world) drawResources(h *backends.Host) {
 	if rapid.Bool().Draw(w.T, "big") {
 		h.Features = []string{"big"}
 	}
+	if rack := rapid.IntRange(0, 3).Draw(w.T, "rack"); rack < 2 {
+		h.Features = append(h.Features, fmt.Sprintf("rack=r%d", rack))
+	}
 }
 
 func nodeUpOf(h backends.Host) NodeUp {
@@ -216,6 +219,9 @@ func (w *world) checkStart(s StartRun) {
 	if slots != s.Spec.Slots || s.Spec.OneHost && len(s.Hosts) != 1 {
 		w.Fatalf("job %s started on %v, asked for %d slots, on one host: %v", s.ID, s.Hosts, s.Spec.Slots, s.Spec.OneHost)
 	}
+	if why := w.misplaced(&s); why != "" {
+		w.Fatalf("job %s started on %v: %s", s.ID, s.Hosts, why)
+	}
 	started := w.m.jobs[s.ID]
 	for i, n := range started.shares {
 		if w.m.keyOf(started).shares == "" { // it was changed since it was pinned
@@ -230,6 +236,42 @@ func (w *world) checkStart(s StartRun) {
 			w.Fatalf("job %s started before %s of the same shape, which ranks higher", s.ID, j.id)
 		}
 	}
+}
+
+// misplaced says what of a run's hosts is not as its job asked; "": all is.
+func (w *world) misplaced(s *StartRun) string {
+	per, condition := s.Spec.PerHost, selectionOf(s.Spec)
+	var rest []int // slots on hosts that have fewer
+	shared := map[string]bool{}
+	for _, p := range s.Hosts {
+		h := w.hosts[p.Host]
+		if per > 0 && !s.Spec.OneHost && per < s.Spec.Slots {
+			if p.Slots > per {
+				return fmt.Sprintf("want %d slots on each host", per)
+			}
+			if p.Slots < per {
+				rest = append(rest, p.Slots)
+			}
+		}
+		if condition.Selection != nil && !condition.Holds(&h) {
+			return fmt.Sprintf("select[%s] does not hold on %v", s.Spec.Select, h)
+		}
+		for _, name := range s.Spec.Same {
+			shared[fmt.Sprint(name, h.Value(name), h.HasFeature(name))] = true
+		}
+	}
+	switch {
+	case len(rest) > 1:
+		return fmt.Sprintf("%v slots on hosts where %d are wanted", rest, per)
+	case len(s.Hosts) > 1 && len(shared) > len(s.Spec.Same):
+		return fmt.Sprintf("not the same %v: %v", s.Spec.Same, shared)
+	case len(s.Hosts) > 1 && per > 0:
+		w.counts["even"]++
+	}
+	if len(s.Hosts) > 1 && len(s.Spec.Same) > 0 {
+		w.counts["alike"]++
+	}
+	return ""
 }
 
 // waitedFor reports whether a job waited for a start of this very step, which made it
@@ -515,7 +557,7 @@ func TestLaws(t *testing.T) {
 	if checks, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String()); err != nil || checks < 1000 {
 		return // too few to say that something never happens
 	}
-	for _, what := range []string{"started", "stopped", "continued", "kept", "reserved", "claimed", "saved", "unsaved"} {
+	for _, what := range []string{"started", "stopped", "continued", "kept", "reserved", "claimed", "saved", "unsaved", "even", "alike"} {
 		if counts[what] == 0 {
 			t.Errorf("nothing was ever %s: %v", what, counts)
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // Hosts have countable resources, of which a job takes some of each of its hosts as long as
-// it has a run, stopped or not, and features, which any number of jobs may ask for.
+// it has a run, stopped or not, and features, which any number of jobs may ask for. A feature
+// may have a value: rack=r1.
 
 // Bounds of what one job may need, and one host may have.
 const (
@@ -60,11 +61,17 @@ func (u *units) serve(needs []backends.Amount, features []string) bool {
 		}
 	}
 	for _, name := range features {
-		if _, found := slices.BinarySearch(u.features, name); !found && u.at(name) < 0 {
+		if _, found := slices.BinarySearch(u.features, name); !found && u.at(name) < 0 && !u.valued(name) {
 			return false
 		}
 	}
 	return true
+}
+
+// valued reports whether the host has a feature of this name with a value.
+func (u *units) valued(name string) bool {
+	i, _ := slices.BinarySearch(u.features, name+"=")
+	return i < len(u.features) && strings.HasPrefix(u.features[i], name+"=")
 }
 
 // left is what a host has left of its resources in one round.
@@ -115,9 +122,15 @@ func cloneRooms(rooms []room) []room {
 	return rooms
 }
 
-// wantsOf writes resources and features as one text, the same for the same ones; "": none.
+// asksForHosts reports whether a job asks for more of its hosts than slots and memory.
+func asksForHosts(s *backends.Spec) bool {
+	return len(s.Needs)+len(s.Features)+len(s.Same) > 0 || s.Select != ""
+}
+
+// wantsOf writes resources, features and conditions as one text, the same for the same ones;
+// "": none.
 func wantsOf(s *backends.Spec) string {
-	if len(s.Needs) == 0 && len(s.Features) == 0 {
+	if !asksForHosts(s) {
 		return ""
 	}
 	var b strings.Builder
@@ -127,24 +140,27 @@ func wantsOf(s *backends.Spec) string {
 	for _, name := range s.Features {
 		b.WriteString(name + "\x00")
 	}
+	if s.Select != "" || len(s.Same) > 0 {
+		b.WriteString("\x00" + s.Select + "\x00" + strings.Join(s.Same, "\x00"))
+	}
 	return b.String()
 }
 
 // serving returns those of some hosts (nil: of all) that could serve a job.
-func (m *Manager) serving(allowed []*host, s *backends.Spec) []*host {
+func (m *Manager) serving(allowed []*host, w *work) []*host {
 	if allowed == nil {
 		allowed = m.hosts
 	}
 	some := []*host{}
 	for _, h := range allowed {
-		if h.serve(s.Needs, s.Features) {
+		if h.serve(w.spec.Needs, w.spec.Features) && w.selects.holds(h) {
 			some = append(some, h)
 		}
 	}
 	return some
 }
 
-// suits returns the hosts that a work's resources and features leave to it; nil: all.
+// suits returns the hosts that a work's resources, features and condition leave to it; nil: all.
 func (m *Manager) suits(w *work) *backends.HostSet {
 	if w.wants == "" {
 		return nil
@@ -157,7 +173,7 @@ func (m *Manager) suits(w *work) *backends.HostSet {
 		clear(m.sets)
 	}
 	var set *backends.HostSet
-	if some := m.serving(nil, w.spec); len(some) < len(m.hosts) {
+	if some := m.serving(nil, w); len(some) < len(m.hosts) {
 		set = m.sameSet(some)
 	}
 	m.sets[w.wants] = set
@@ -178,13 +194,13 @@ func (m *Manager) sameSet(hosts []*host) *backends.HostSet {
 	return set
 }
 
-// checkNeeds returns an error for resources and features that can't be meant, and puts them
-// in order.
+// checkNeeds returns an error for resources, features and conditions that can't be meant, and
+// puts them in order.
 func checkNeeds(s *backends.Spec) error {
-	if len(s.Needs) == 0 && len(s.Features) == 0 {
+	if !asksForHosts(s) {
 		return nil
 	}
-	if len(s.Needs)+len(s.Features) > maxNeeds {
+	if len(s.Needs)+len(s.Features)+len(s.Same) > maxNeeds {
 		return fmt.Errorf("more than %d resources and features", maxNeeds)
 	}
 	s.Needs, s.Features = slices.Clone(s.Needs), unique(s.Features)
@@ -197,7 +213,7 @@ func checkNeeds(s *backends.Spec) error {
 			return fmt.Errorf("feature %q: no host can have one of that name", name)
 		}
 	}
-	return nil
+	return checkConditions(s)
 }
 
 // checkAmounts sorts a list, and returns an error for one that can't be meant.
@@ -217,7 +233,8 @@ func checkAmounts(list []backends.Amount) error {
 }
 
 // whyNone says why none of some hosts could serve a job.
-func whyNone(hosts []*host, s *backends.Spec) error {
+func whyNone(hosts []*host, w *work) error {
+	s := w.spec
 	for _, a := range s.Needs {
 		most := 0
 		for _, h := range hosts {
@@ -237,7 +254,14 @@ func whyNone(hosts []*host, s *backends.Spec) error {
 			return fmt.Errorf("no host has the feature %s: %s", name, offered(hosts))
 		}
 	}
-	return errors.New("no host has all of " + strings.TrimSpace(backends.FormatAmounts(s.Needs)+" "+strings.Join(s.Features, " ")))
+	all := strings.TrimSpace(backends.FormatAmounts(s.Needs) + " " + strings.Join(s.Features, " "))
+	switch {
+	case s.Select == "":
+		return errors.New("no host has all of " + all)
+	case all == "":
+		return fmt.Errorf("select[%s] holds on no host: ahosts -w lists what each has", s.Select)
+	}
+	return fmt.Errorf("no host has all of %s where select[%s] holds: ahosts -w lists what each has", all, s.Select)
 }
 
 // offered lists what hosts have, for an error.
@@ -247,7 +271,10 @@ func offered(hosts []*host) string {
 		for _, a := range h.has {
 			names = append(names, a.Name)
 		}
-		names = append(names, h.features...)
+		for _, feature := range h.features {
+			name, _, _ := strings.Cut(feature, "=")
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)

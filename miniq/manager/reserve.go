@@ -195,6 +195,9 @@ func (r *round) mostFree(e entry) []backends.Placement {
 		return cmp.Or(cmp.Compare(r.rooms[b.index].slots, r.rooms[a.index].slots), cmp.Compare(a.name, b.name))
 	})
 	for _, h := range hosts {
+		if s.key.perHost > 0 {
+			break
+		}
 		if whole := []backends.Placement{{Host: h.name, Slots: s.key.slots}}; offers(h) >= s.key.slots && r.fitsBeside(e, whole) {
 			return whole
 		}
@@ -202,16 +205,29 @@ func (r *round) mostFree(e entry) []backends.Placement {
 	if s.key.oneHost {
 		return nil
 	}
-	var placed []backends.Placement
-	need := s.key.slots
-	for _, h := range hosts {
-		if n := min(need, offers(h)); n > 0 {
-			placed = append(placed, backends.Placement{Host: h.name, Slots: n})
-			need -= n
-		}
-	}
+	placed := s.layFirst(hosts, offers)
 	if !r.fitsBeside(e, placed) {
 		return nil
+	}
+	return placed
+}
+
+// layFirst places a shape on the first of some hosts that could hold it. One that asks for no
+// more than slots may get fewer here: suspended jobs keep memory.
+func (s *shape) layFirst(hosts []*host, offers func(*host) int) []backends.Placement {
+	if s.groups == nil && s.key.perHost == 0 {
+		placed, _ := s.key.fill(hosts, offers)
+		return placed
+	}
+	if s.groups == nil {
+		return s.key.lay(hosts, offers)
+	}
+	var placed []backends.Placement
+	for _, group := range s.groups {
+		among := slices.DeleteFunc(slices.Clone(hosts), func(h *host) bool { return !slices.Contains(group, h) })
+		if other := s.key.lay(among, offers); other != nil && (placed == nil || len(other) < len(placed)) {
+			placed = other
+		}
 	}
 	return placed
 }

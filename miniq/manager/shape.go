@@ -15,9 +15,10 @@ type shapeKey struct {
 	slots     int
 	perSlot   int64
 	oneHost   bool
+	perHost   int // slots on each host, the last one may have fewer; 0: as they come
 	exclusive bool
 	hosts     string // names, each ended by a NUL
-	wants     string // resources and features
+	wants     string // resources, features and conditions
 	shares    string // of a pin: slots on each host; empty: as they come
 	limit     int    // of its run time; see limitClass
 }
@@ -31,7 +32,8 @@ type shape struct {
 	key     shapeKey
 	index   int               // in Manager.shapes
 	allowed []*host           // nil: all of them
-	spec    *backends.Spec    // of its first job, for its resources and features
+	groups  [][]*host         // those of allowed that are alike, where a job of several hosts must have such; nil: it need not
+	work    *work             // of its first job, for its resources, features and conditions
 	needs   []backends.Amount // resources that it takes of each host
 	shares  []int             // slots on each of allowed; nil: as they come
 	able    bool              // the hosts that take jobs now could hold it, were they empty
@@ -45,7 +47,7 @@ type shape struct {
 }
 
 func (m *Manager) keyOf(j *job) shapeKey {
-	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), exclusive: j.work.spec.Exclusive, wants: j.work.wants}
+	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), perHost: j.work.perHost(), exclusive: j.work.spec.Exclusive, wants: j.work.wants}
 	if m.cfg.SlotsOnly {
 		k.perSlot = 0
 	}
@@ -55,14 +57,30 @@ func (m *Manager) keyOf(j *job) shapeKey {
 	if hosts := j.allowed(); len(hosts) > 0 {
 		k.hosts = strings.Join(hosts, "\x00") + "\x00"
 	}
-	sum := 0
-	for _, n := range j.shares {
-		sum += n
-	}
-	if sum > 0 && sum == k.slots { // else it was changed since it was pinned
+	if k.allows(j.shares) { // else it was changed since it was pinned
 		k.shares = fmt.Sprint(j.shares)
 	}
 	return k
+}
+
+// allows reports whether the slots of a job may be these, each on a host.
+func (k *shapeKey) allows(shares []int) bool {
+	sum, rest := 0, 0
+	for _, n := range shares {
+		sum += n
+		if n != k.perHost {
+			rest++
+		}
+		if k.perHost > 0 && n > k.perHost {
+			return false
+		}
+	}
+	return sum > 0 && sum == k.slots && (k.perHost == 0 || rest <= 1)
+}
+
+// alike reports whether the job may have all hosts of its pin.
+func (s *shape) alike() bool {
+	return s.groups == nil || len(s.groups) == 1 && len(s.groups[0]) == len(s.allowed)
 }
 
 func (m *Manager) shapeOf(j *job) *shape {
@@ -70,7 +88,7 @@ func (m *Manager) shapeOf(j *job) *shape {
 	if s := m.byKey[key]; s != nil {
 		return s
 	}
-	s := &shape{key: key, index: len(m.shapes), spec: j.work.spec, needs: j.work.spec.Needs}
+	s := &shape{key: key, index: len(m.shapes), work: j.work, needs: j.work.spec.Needs}
 	if key.shares != "" {
 		s.shares = j.shares
 	}
@@ -98,13 +116,17 @@ func (m *Manager) findHosts(s *shape) {
 		}
 	}
 	if s.key.wants != "" {
-		s.allowed = m.serving(s.allowed, s.spec)
+		s.allowed = m.serving(s.allowed, s.work)
 	}
-	if s.shares != nil && len(s.shares) != len(s.allowed) {
-		s.able = false // a host of its pin is not there
+	s.groups = nil
+	if len(s.work.spec.Same) > 0 && !s.key.oneHost {
+		s.groups = m.alike(s.allowed, s.work)
+	}
+	if s.shares != nil && (len(s.shares) != len(s.allowed) || !s.alike()) {
+		s.able = false // a host of its pin is not there, or not like the others
 		return
 	}
-	s.able = m.couldHold(s.key, s.allowed, func(h *host) bool { return h.takes() })
+	s.able = m.couldHold(s.work, s.key, s.allowed, func(h *host) bool { return h.takes() })
 }
 
 // growsBefore orders growing jobs: levels first, as no value ever leaves its

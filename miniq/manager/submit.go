@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -173,6 +174,8 @@ func (m *Manager) check(s *backends.Spec) error {
 	switch {
 	case s.Slots < 0:
 		return fmt.Errorf("%d slots: ask for 1 or more", s.Slots)
+	case s.PerHost < 0:
+		return fmt.Errorf("%d slots on each host: ask for 1 or more", s.PerHost)
 	case s.Memory < 0 || s.Memory > math.MaxInt64/2:
 		return fmt.Errorf("%d bytes of memory: ask for 0 or more", s.Memory)
 	case s.RunLimit < 0:
@@ -226,27 +229,52 @@ func (m *Manager) checkSize(s *backends.Spec) error {
 		return err
 	}
 	s.Hosts = unique(s.Hosts)
-	k := shapeKey{slots: s.Slots, perSlot: newWork(s).perSlot, oneHost: s.OneHost || s.Slots == 1, exclusive: s.Exclusive}
+	w := newWork(s)
+	k := shapeKey{slots: s.Slots, perSlot: w.perSlot, oneHost: w.oneHost(), perHost: w.perHost(), exclusive: s.Exclusive}
 	if m.cfg.SlotsOnly {
 		k.perSlot = 0
 	}
-	var allowed []*host
-	for _, name := range s.Hosts {
-		allowed = append(allowed, m.byName[name])
+	if err := m.checkNames(w); err != nil {
+		return err
 	}
-	if len(s.Needs)+len(s.Features) > 0 {
+	allowed := m.named(s.Hosts)
+	if asksForHosts(s) {
 		asked := allowed
 		if asked == nil {
 			asked = m.hosts
 		}
-		if allowed = m.serving(asked, s); len(allowed) == 0 {
-			return whyNone(asked, s)
+		if allowed = m.serving(asked, w); len(allowed) == 0 {
+			return whyNone(asked, w)
 		}
 	}
-	if m.couldHold(k, allowed, func(*host) bool { return true }) {
+	if m.couldHold(w, k, allowed, func(*host) bool { return true }) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", demand(s), m.offer(k, allowed))
+	return fmt.Errorf("%s: %s", demand(s), m.offerOf(w, k, allowed))
+}
+
+// offerOf returns text that says what is missing for a job.
+func (m *Manager) offerOf(w *work, k shapeKey, allowed []*host) string {
+	most, full := 0, 0
+	for _, group := range m.alike(allowed, w) {
+		sum := 0
+		for _, h := range group {
+			r := m.emptyRoom(h)
+			n := k.capacity(&r)
+			sum += n
+			if k.perHost > 0 && n >= k.perHost {
+				full++
+			}
+		}
+		most = max(most, sum)
+	}
+	switch {
+	case len(w.spec.Same) > 0 && !k.oneHost:
+		return fmt.Sprintf("of such hosts %d slots at most could be had: ask for less", most)
+	case k.perHost > 0:
+		return fmt.Sprintf("%d hosts are needed, and %d could have %d slots for it: ask for less", (k.slots+k.perHost-1)/k.perHost, full, k.perHost)
+	}
+	return m.offer(k, allowed)
 }
 
 func demand(s *backends.Spec) string {
@@ -256,6 +284,12 @@ func demand(s *backends.Spec) string {
 	}
 	if s.OneHost && s.Slots > 1 {
 		text += " on one host"
+	}
+	if s.PerHost > 0 && s.PerHost < s.Slots && !s.OneHost {
+		text += fmt.Sprintf(", %d on each host", s.PerHost)
+	}
+	if len(s.Same) > 0 {
+		text += ", on hosts with the same " + strings.Join(s.Same, " and ")
 	}
 	return text
 }

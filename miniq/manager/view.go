@@ -138,7 +138,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	s := j.work.spec
 	v := backends.Job{
 		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Group: s.Group, Tag: j.work.tag,
-		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
+		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(), PerHost: j.work.perHost(),
 		Needs: s.Needs, Suits: m.suits(j.work),
 		Hosts: slices.Clip(j.hosts), Asked: slices.Clip(s.Hosts), Pinned: slices.Clip(j.pinned), Shares: slices.Clip(j.shares), PinEnds: j.pinEnds, // lists are replaced, never changed
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
@@ -151,6 +151,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	}
 	switch j.state {
 	case backends.Pending:
+		v.Unserved = m.unserved(j.work, s.Hosts)
 		if m.overdueJob != nil && m.overdueJob.job == j {
 			v.Keeps = m.overdueJob.hosts()
 		}

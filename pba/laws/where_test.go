@@ -474,7 +474,7 @@ func sharesHost(a, b []backends.Placement) bool {
 }
 
 // judgeForms judges what would be planned if some waiting jobs asked for their slots in some
-// form, which miniq has no words for. Nothing of it is done.
+// form, most of which miniq has no words for. Nothing of it is done.
 func (d *drive) judgeForms(was *plan.State, policy *plan.Policy, now time.Time) {
 	state := *was
 	farm := *state.Farm

@@ -118,6 +118,7 @@ func difference(c backends.Change, before, after backends.Spec) backends.Change 
 	setIfChanged(&c.Memory, before.Memory, after.Memory)
 	setIfChanged(&c.MemoryLimit, before.MemoryLimit, after.MemoryLimit)
 	setIfChanged(&c.OneHost, before.OneHost, after.OneHost)
+	setIfChanged(&c.PerHost, before.PerHost, after.PerHost)
 	setIfChanged(&c.RunLimit, before.RunLimit, after.RunLimit)
 	setIfChanged(&c.After, before.After, after.After)
 	if !slices.Equal(before.Hosts, after.Hosts) {

@@ -221,14 +221,29 @@ func setRerunnable(s *backends.Spec, value string) error {
 
 // resources has what a Spec knows of -R; its memory is the limit's line.
 func resources(s *backends.Spec) string {
-	if s.OneHost && s.Slots > 1 {
+	switch {
+	case s.OneHost && s.Slots > 1:
 		return "span[hosts=1]"
+	case s.PerHost > 0:
+		return "span[ptile=" + strconv.Itoa(s.PerHost) + "]"
 	}
 	return ""
 }
 
+// slotsPerHost reads span[ptile=N]; 0: there is none.
+func slotsPerHost(request string) int {
+	_, rest, _ := strings.Cut(strings.ReplaceAll(request, " ", ""), "span[ptile=")
+	count, _, closed := strings.Cut(rest, "]")
+	n, err := strconv.Atoi(count)
+	if !closed || err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
 func setResources(s *backends.Spec, value string) error {
-	s.OneHost = s.Slots <= 1 || strings.Contains(strings.ReplaceAll(value, " ", ""), "span[hosts=1]")
+	s.PerHost = slotsPerHost(value)
+	s.OneHost = s.Slots <= 1 || s.PerHost >= s.Slots || strings.Contains(strings.ReplaceAll(value, " ", ""), "span[hosts=1]")
 	if memory := esub.RusageMemory(value, kilobyte); memory > 0 {
 		s.Memory = memory
 	}
