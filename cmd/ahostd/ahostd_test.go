@@ -254,6 +254,7 @@ func TestServesUntilSIGTERM(t *testing.T) {
 }
 
 func TestRefusesToServe(t *testing.T) {
+	file := filepath.Join(home(t, ""), "config.yaml") // no socket
 	for config, want := range map[string]string{
 		"ahostd: {listen: '0.0.0.0:8471'}\n": "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
 		"ahostd: {listen: ':8471'}\n":        "listen: :8471 can be reached",
@@ -262,7 +263,7 @@ func TestRefusesToServe(t *testing.T) {
 		"ahostd: {every: 100ms}\n":           "every: 100ms: want 1s to 1m",
 		"ahostd: {every: 2m}\n":              "every: 2m: want 1s to 1m",
 		"ahostd: {socket: x.sock}\n":         `socket: "x.sock" is no absolute path`,
-		"ahostd: {socket: /dev/null}\n":      "/dev/null exists and is no socket: see ahostd.socket in the config",
+		"ahostd: {socket: " + file + "}\n":   file + " exists and is no socket: see ahostd.socket in the config",
 	} {
 		out, err := ahostd(t, home(t, config)).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
