@@ -3,6 +3,7 @@ package miniq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ func (c *Client) history(ctx context.Context, q backends.PastQuery) (backends.Pa
 			continue
 		case err == nil:
 			explainRuns(&p.Job, record)
+			p.Job.Submitted = firstSubmitted(&p.Job, record)
 			p.Record = record
 		case !errors.Is(err, backends.ErrDenied):
 			return backends.PastJobs{}, err
@@ -64,6 +66,16 @@ func lastOf(jobs []backends.Job, most int) (last []backends.Job, older int) {
 	return jobs[older:], older
 }
 
+// firstSubmitted returns when a job came into the queue first: one that ended and was put back has a later
+// time since.
+func firstSubmitted(j *backends.Job, r *backends.Record) time.Time {
+	at := slices.IndexFunc(r.History, func(h backends.HistoryLine) bool { return h.Event == "submitted" })
+	if at >= 0 && r.History[at].At.Before(j.Submitted) {
+		return r.History[at].At
+	}
+	return j.Submitted
+}
+
 // explainRuns sets why each run of a job ended, by the lines of its history: those of a run come
 // before the start of the next one.
 func explainRuns(j *backends.Job, r *backends.Record) {
@@ -92,7 +104,7 @@ func explainRuns(j *backends.Job, r *backends.Record) {
 // explainEnd returns why a run ended that did not end well: what the engine, the queue or a user did to
 // it, else the keeper's word, else the queue's.
 func explainEnd(lines []backends.HistoryLine, run *backends.RunRecord, reason string) string {
-	why, saved := run.Why, ""
+	why, saved, again := run.Why, "", ""
 	if why == "" {
 		why = reason
 	}
@@ -101,6 +113,12 @@ func explainEnd(lines []backends.HistoryLine, run *backends.RunRecord, reason st
 		switch h.Event {
 		case "requeue", "kill":
 			by := strings.Fields(h.Detail)
+			if h.At.After(run.Ended) { // it had ended by itself
+				if len(by) > 1 {
+					again = "; put back into the queue by " + by[1]
+				}
+				continue
+			}
 			acted = h.At
 			if h.Event == "requeue" && len(by) > 1 {
 				why = "requeued by " + by[1]
@@ -116,5 +134,8 @@ func explainEnd(lines []backends.HistoryLine, run *backends.RunRecord, reason st
 			saved = "; " + h.Detail
 		}
 	}
-	return why + saved
+	if why == "" && again != "" {
+		why = fmt.Sprintf("exit %d", run.ExitCode)
+	}
+	return why + saved + again
 }

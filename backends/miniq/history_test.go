@@ -34,10 +34,11 @@ func TestRunsAreExplained(t *testing.T) {
 		},
 		"suspended before, then requeued": {
 			backends.Running, "", "",
-			lines{line(1, 0, "suspend", "by root r6"), line(1, 1, "notice", "suspended for chipB by pba"), line(3, 0, "requeue", "by amy")},
+			lines{line(1, 0, "suspend", "by root r6"), line(1, 1, "notice", "suspended for chipB by pba"), line(2, 0, "requeue", "by amy")},
 			[2]string{"requeued by amy"},
 		},
-		"its keeper was lost": {backends.Running, "", "exit unknown: gone", lines{line(1, 1, "lost", "gone")}, [2]string{"exit unknown: gone"}},
+		"put back after it had failed": {backends.Running, "", "", lines{line(2, 1, "run ended", "exit status 1"), line(3, 0, "requeue", "by amy")}, [2]string{"exit 0; put back into the queue by amy"}},
+		"its keeper was lost":          {backends.Running, "", "exit unknown: gone", lines{line(1, 1, "lost", "gone")}, [2]string{"exit unknown: gone"}},
 	} {
 		history := append(lines{line(0, 0, "submitted", "by amy"), line(0, 1, "start", "on n1 (1)")}, c.history...)
 		history = append(history, line(5, 2, "start", "on n1 (1)"), line(6, 0, "requeue", "by zoe"))
