@@ -160,10 +160,11 @@ func (s *Sampler) readBytes(p *process) {
 	if !read.Known || !written.Known {
 		return
 	}
-	for i, v := range map[int]Value{ofRead: read, ofWritten: written} {
-		p.now.total[i], p.now.gathered[i] = v.N, v.N
+	bytes := counters{ofRead: read.N, ofWritten: written.N}
+	for i := ofRead; i <= ofWritten; i++ {
+		p.now.total[i], p.now.gathered[i] = bytes[i], bytes[i]
 		if !p.ioKnown {
-			p.last.total[i], p.last.gathered[i] = v.N, v.N
+			p.last.total[i], p.last.gathered[i] = bytes[i], bytes[i]
 		}
 	}
 	p.ioKnown = true

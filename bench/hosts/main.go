@@ -4,7 +4,7 @@
 //	hosts -programs DIR [-jobs 200] [-processes 5] [-samples 40]
 //
 // It starts the jobs' processes, which sleep, and ahostd with a sample each second, and
-// reads ahostd's own metrics. It exits with 1 above a budget.
+// reads ahostd's own metrics every 15 s, as a Prometheus does. It exits with 1 above a budget.
 package main
 
 import (
@@ -82,11 +82,11 @@ func run(ctx context.Context, programs string, jobs, processes, samples int) (er
 	if err := begin("ALLOTMENT_HOME="+dir, filepath.Join(programs, "ahostd")); err != nil {
 		return err
 	}
-	first, err := scrape(ctx, dir, func(m metrics) bool { return m.jobs >= float64(jobs) && m.samples >= 5 })
+	first, err := scrape(ctx, dir, time.Second, func(m metrics) bool { return m.jobs >= float64(jobs) && m.samples >= 5 })
 	if err != nil {
 		return err
 	}
-	last, err := scrape(ctx, dir, func(m metrics) bool { return m.samples >= first.samples+float64(samples) })
+	last, err := scrape(ctx, dir, scrapeEvery, func(m metrics) bool { return m.samples >= first.samples+float64(samples) })
 	if err != nil {
 		return err
 	}
@@ -109,14 +109,17 @@ func report(first, last metrics) error {
 // metrics are those of ahostd about itself.
 type metrics struct{ samples, cpu, resident, jobs, processes, descriptors float64 }
 
-// scrape reads the metrics until they are as wanted.
-func scrape(ctx context.Context, dir string, wanted func(metrics) bool) (m metrics, err error) {
+// scrapeEvery is how often a Prometheus asks.
+const scrapeEvery = 15 * time.Second
+
+// scrape reads the metrics every so often until they are as wanted.
+func scrape(ctx context.Context, dir string, every time.Duration, wanted func(metrics) bool) (m metrics, err error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "ahostd.sock"))
 	}}}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	if await.Every(ctx, time.Second, func() bool {
+	if await.Every(ctx, every, func() bool {
 		if m, err = read(ctx, client); err != nil {
 			return false
 		}

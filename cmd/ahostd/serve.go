@@ -141,23 +141,27 @@ func (p *placed) Close() error {
 	return p.Conn.Close()
 }
 
-// agent measures this host, and keeps the metrics of the last sample.
+// agent measures this host, and keeps the last sample.
 type agent struct {
 	host    string
 	log     *slog.Logger
 	sampler *measure.Sampler
 	samples uint64
 	lacks   map[string]bool // that were logged
-	text    atomic.Pointer[[]byte]
+	last    atomic.Pointer[measured]
 }
+
+// measured is a sample. Its text is made when it is first asked for: a Prometheus asks
+// less often than this host is measured.
+type measured struct{ text func() []byte }
 
 // sample measures once.
 func (a *agent) sample(now time.Time) {
 	s := a.sampler.Sample(now)
 	a.samples++
 	a.logLacks(s.Lacks)
-	text := metricsText(a.host, &s, ownUse(a.samples, time.Since(now)))
-	a.text.Store(&text)
+	use := ownUse(a.samples, time.Since(now))
+	a.last.Store(&measured{sync.OnceValue(func() []byte { return metricsText(a.host, &s, use) })})
 }
 
 // logLacks logs each lack once.
@@ -206,7 +210,7 @@ func (a *agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", exposition.Type)
-		_, _ = w.Write(*a.text.Load()) // the client may be gone
+		_, _ = w.Write(a.last.Load().text()) // the client may be gone
 	})
 	return mux
 }

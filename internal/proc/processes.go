@@ -72,14 +72,14 @@ func ParseStat(data []byte) (Stat, bool) {
 	if begin < 0 || end < begin || end+2 >= len(data) {
 		return Stat{}, false
 	}
-	fields := strings.Fields(string(data[end+2:]))
-	if len(fields) < 20 {
+	fields, ok := firstFields(data[end+2:])
+	if !ok {
 		return Stat{}, false
 	}
-	parent, err := strconv.Atoi(fields[1])
-	session, err2 := strconv.Atoi(fields[3])
-	threads, err3 := strconv.Atoi(fields[17])
-	start, err4 := strconv.ParseUint(fields[19], 10, 64)
+	parent, err := strconv.Atoi(string(fields[1]))
+	session, err2 := strconv.Atoi(string(fields[3]))
+	threads, err3 := strconv.Atoi(string(fields[17]))
+	start, err4 := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil || err2 != nil || err3 != nil || err4 != nil {
 		return Stat{}, false
 	}
@@ -89,11 +89,28 @@ func ParseStat(data []byte) (Stat, bool) {
 	}, true
 }
 
+// firstFields returns the fields of a stat that are read here, without an allocation: all
+// processes of a host are read each second.
+func firstFields(text []byte) (fields [20][]byte, ok bool) {
+	for i := range fields {
+		text = bytes.TrimLeft(text, " \n")
+		n := bytes.IndexAny(text, " \n")
+		if n < 0 {
+			n = len(text)
+		}
+		if n == 0 {
+			return fields, false
+		}
+		fields[i], text = text[:n], text[n:]
+	}
+	return fields, true
+}
+
 // ticks reads a time in clock ticks, of which there are 100 in a second on every
 // Linux that Go runs on (sysconf(3), _SC_CLK_TCK). What the kernel does not write is 0.
-func ticks(field string) time.Duration {
+func ticks(field []byte) time.Duration {
 	const tick = time.Second / 100
-	n, err := strconv.ParseInt(field, 10, 64)
+	n, err := strconv.ParseInt(string(field), 10, 64)
 	if err != nil || n < 0 || n > int64(1<<62/tick) {
 		return 0
 	}
