@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -176,10 +177,12 @@ func groupsHere(t *testing.T, path string, controllers ...string) (procs []strin
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Skipf("skip: no control group can be made here: %v", err)
 		}
-		for range 3 { // those above it, if no other test has one there
-			t.Cleanup(func(dir string) func() { return func() { os.Remove(dir) } }(dir))
-			dir = filepath.Dir(dir)
-		}
+		t.Cleanup(func() {
+			for range strings.Count(path, "/") + 1 { // and those above it that are empty then
+				os.Remove(dir)
+				dir = filepath.Dir(dir)
+			}
+		})
 		procs = append(procs, filepath.Join("/sys/fs/cgroup", c, path, "cgroup.procs"))
 	}
 	return procs
