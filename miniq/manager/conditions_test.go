@@ -91,15 +91,14 @@ func TestPerHost(t *testing.T) {
 // TestPerHostIsKept: slots that are kept for a job which has waited are so many on each host.
 func TestPerHostIsKept(t *testing.T) {
 	b := newBench(t, Config{ReserveAfter: time.Minute}, 4, 4)
-	limited := backends.Spec{Slots: 3, RunLimit: time.Hour}
-	b.submit(limited)
-	long := b.submit(limited)
+	b.submit(spec(3))
+	long := b.submit(spec(3))
 	wide := b.submit(backends.Spec{Slots: 4, PerHost: 2})
 	b.after(2 * time.Minute)
 	if j := b.job(wide); strings.Join(j.Keeps, " ") != "n1 n2" {
 		t.Errorf("keeps %v", j.Keeps)
 	}
-	b.submit(spec(1)) // it may: n1 has a slot more than the wide job will need of it
+	b.waits(b.submit(spec(1)), backends.WaitResources)
 	b.ends(long, 0)
 	b.waits(wide, backends.WaitResources)
 }

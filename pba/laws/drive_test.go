@@ -88,6 +88,7 @@ const (
 	metSuits
 	metAlone
 	metForm
+	metEven
 	metThrottle
 	metOdd
 	metOutage
@@ -115,7 +116,7 @@ func (s share) String() string {
 		"preempted for a job that the queue had considered",
 		"charged a job on a host set",
 		"preempted before the site's threshold",
-		"preempted for a job that needs a resource", "preempted for a job that some hosts suit", "emptied a host for a job", "preempted for a job of some form",
+		"preempted for a job that needs a resource", "preempted for a job that some hosts suit", "emptied a host for a job", "preempted for a job of some form", "preempted for a job with as many slots on each host",
 		"let elements of an array with a limit hold room", "had a job that is not understood", "had a host go while a reclaim was open", "opened a reclaim while a host was away",
 		"renewed the hold of a job that can't be preempted",
 		"kept slots free", "preempted a job for a slot that is kept free", "had a standby job end for a job",

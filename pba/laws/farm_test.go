@@ -71,6 +71,7 @@ type jobCase struct {
 
 	GPUs  int  // on its host
 	Big   bool // it asks for the feature
+	Even  int  // slots on each of its hosts, the last one may have fewer; 0: as they come
 	Odd   bool // a part of its request is not understood
 	Array int  // elements; 0: it is none
 	Limit int  // of its array: how many may run at a time; 0: any number

@@ -67,7 +67,7 @@ const requeueBonus = 10
 
 // shape is all that decides where a job fits.
 type shape struct {
-	slots         int
+	slots, even   int
 	memory        int64
 	one, alone    bool
 	asked, pinned string
@@ -75,7 +75,7 @@ type shape struct {
 }
 
 func shapeOf(j *backends.Job) shape {
-	s := shape{j.Slots, j.Memory, j.OneHost, j.Exclusive, strings.Join(j.Asked, " "), strings.Join(j.Pinned, " "), "", backends.FormatAmounts(j.Needs)}
+	s := shape{j.Slots, j.PerHost, j.Memory, j.OneHost, j.Exclusive, strings.Join(j.Asked, " "), strings.Join(j.Pinned, " "), "", backends.FormatAmounts(j.Needs)}
 	if j.Suits != nil {
 		s.suits = strings.Join(j.Suits.Hosts, " ")
 	}

@@ -57,6 +57,15 @@ func (f *farm) drawWhere(t *rapid.T, d dice) {
 		f.Outages = append(f.Outages, o)
 	}
 	f.Forms = chance("forms", 80)
+	if chance("even", 80) {
+		for i := range f.Jobs {
+			if j := &f.Jobs[i]; j.Slots > 1 && !j.OneHost && chance("even job", 80) {
+				if j.Even = (j.Slots + 1) / (2 + d.percent.Draw(t, "hosts of an even job")%2); !f.holdsEvenly(j) {
+					j.Even = 0
+				}
+			}
+		}
+	}
 }
 
 func (f *farm) drawResources(t *rapid.T, d dice) {
@@ -98,6 +107,18 @@ func (f *farm) holds(j *jobCase) bool {
 	return !j.OneHost && total >= j.Slots
 }
 
+// holdsEvenly reports whether empty hosts could hold a job with its slots on each of them.
+func (f *farm) holdsEvenly(j *jobCase) bool {
+	var could []backends.Host
+	b := backends.Job{Slots: j.Slots, Memory: int64(j.Memory) * gigabyte, PerHost: j.Even}
+	for i, h := range f.Hosts {
+		if (j.Host < 0 || i == j.Host) && h.GPUs >= j.GPUs && (!j.Big || h.Big) {
+			could = append(could, h.host(i))
+		}
+	}
+	return j.Even > 0 && couldLie(could, &b)
+}
+
 func (h *hostCase) host(i int) backends.Host {
 	of := backends.Host{Name: hostName(i), Slots: h.Slots, Memory: int64(h.Memory) * gigabyte}
 	if h.GPUs > 0 {
@@ -116,6 +137,7 @@ func (j *jobCase) specWhere(s *backends.Spec) {
 	if j.Big {
 		s.Features = []string{"big"}
 	}
+	s.PerHost = j.Even
 	if j.Array > 0 {
 		s.Array = &backends.Array{Limit: j.Limit}
 		for i := range j.Array {
@@ -260,6 +282,7 @@ func (g *judge) lawPlace() {
 		}
 		g.d.met[metNeeds] = g.d.met[metNeeds] || len(b.Needs) > 0
 		g.d.met[metSuits] = g.d.met[metSuits] || b.Suits != nil
+		g.d.met[metEven] = g.d.met[metEven] || !g.hypothetical && b.PerHost > 0
 		g.d.met[metAlone] = g.d.met[metAlone] || b.Exclusive
 		for _, p := range r.Hosts {
 			i := slices.IndexFunc(g.state.Farm.Hosts, func(h backends.Host) bool { return h.Name == p.Host })
@@ -480,7 +503,7 @@ func (d *drive) judgeForms(was *plan.State, policy *plan.Policy, now time.Time) 
 	farm := *state.Farm
 	farm.Jobs = slices.Clone(farm.Jobs)
 	for i := range farm.Jobs {
-		if j := &farm.Jobs[i]; j.State == backends.Pending && j.Slots > 1 {
+		if j := &farm.Jobs[i]; j.State == backends.Pending && j.Slots > 1 && j.PerHost == 0 {
 			giveForm(j, int(j.ID.Job)+j.ID.Index)
 		}
 	}
