@@ -77,6 +77,7 @@ func trials(held string) map[string]trial {
 		"-e":    {beside: []string{"-o", "other.%J"}, want: []string{`err\.\d+: err\n`, `other\.\d+: out\nA=\n\n`}},
 		"-env":  {want: []string{`\d\.out: out\nA=1\nerr\n`}},
 		"-eo":   {want: []string{`err: err\n`}},
+		"-gpu":  {argument: "num=1:mode=shared", want: []string{`TresPerNode=gres[:/]gpu:1\n`, `NodeList=node4\n`}},
 		"-H":    {waits: true, want: []string{`JobState=PENDING Reason=JobHeldUser`}},
 		"-i":    {want: []string{`\.out: from a file\nout\n`}},
 		"-J":    {want: []string{`JobName=sim\n`, `ArrayTaskThrottle=2`, `\.1\.out: out\n`, `\.4\.out: out\n`, `\.20\.out: out\n`}},

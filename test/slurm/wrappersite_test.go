@@ -55,8 +55,9 @@ func newWrapperSite(t *testing.T) *wrapperSite {
 	o.must(os.WriteFile(o.mailed, nil, 0o666))
 	o.must(os.Chmod(o.mailed, 0o666)) // slurmctld mails as SlurmUser
 	o.must(os.WriteFile(mailProg, []byte("#!/bin/sh\necho \"$*\" >>"+o.mailed+"\n"), 0o755))
+	const node = "CPUs=4 RealMemory=16384"
 	o.cluster = cluster.New(t, cluster.Options{
-		Dir: filepath.Join(dir, "cluster"), JobSubmit: hook, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0 State=UP", "MailProg=" + mailProg},
+		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Each: []string{node, node, node, node + " Gres=gpu:1"}, JobSubmit: hook, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0 State=UP", "MailProg=" + mailProg},
 	})
 	o.configure("slurm: {conf: " + o.cluster.Conf() + "}\n")
 	return o
