@@ -48,6 +48,7 @@ for attempt in 1 2 3; do # a mirror may be away for a moment
     [ "$attempt" != 3 ] || { tail -n 20 "$root.log" >&2; rm -f "$root.log"; die 'debootstrap failed'; }
 done
 rm -f "$root.log"
+chmod 755 "$root" # not every program runs as root there
 mount -t proc proc "$root/proc"
 
 in_root() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
