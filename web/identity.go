@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,11 +49,12 @@ type peerOf struct {
 
 // withPeer asks the kernel once for each connection who is at its other end.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	if c, ok := conn.(*counted); ok {
-		conn = c.Conn
+	for { // it is counted, and may be TLS's
+		w, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = w.NetConn()
 	}
 	var p peerOf
 	if u, ok := conn.(*net.UnixConn); ok {

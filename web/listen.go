@@ -10,9 +10,9 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/peer"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
@@ -23,11 +23,11 @@ func Listen(ctx context.Context, c settings.Web, paths config.Paths, log *slog.L
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("web.%w", err)
 	}
-	socket, err := listenUnix(ctx, c.SocketIn(paths.Runtime))
+	socket, err := listen.Unix(ctx, c.SocketIn(paths.Runtime), listen.Names{Socket: "the page's socket", Program: "allotd", Key: "web.socket"})
 	if err != nil {
 		return nil, err
 	}
-	all := []net.Listener{socket}
+	all := []net.Listener{bound(socket, maxConnections, maxConnectionsOf)}
 	if c.Listen == "" {
 		return all, nil
 	}
@@ -127,36 +127,6 @@ func loadCertificate(c settings.Web) (tls.Certificate, error) {
 	return certificate, nil
 }
 
-// listenUnix listens on a socket that all users may connect to. One that another allotd
-// serves is an error; one that is left over is replaced.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("make the page's socket: %w", err)
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("make the page's socket: %s exists and is no socket: see web.socket in the config", path)
-	default:
-		dialer := net.Dialer{Timeout: time.Second}
-		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("make the page's socket: another allotd serves %s", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("replace the page's socket: %w", err)
-		}
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("make the page's socket: %w: see web.socket in the config", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the kernel names who connects
-		return nil, fmt.Errorf("open the page's socket to all users: %w", errors.Join(err, l.Close()))
-	}
-	return bound(l, maxConnections, maxConnectionsOf), nil
-}
-
 // Bounds of connections at a time, on each listener, and of one user or address. A proxy has
 // all its users' connections.
 const (
@@ -164,38 +134,8 @@ const (
 	maxConnectionsOf = 1000
 )
 
-// bounded is a listener that accepts so many connections at a time, and so many of one user
-// of this machine or of one address.
-type bounded struct {
-	net.Listener
-	places chan struct{}
-
-	mu   sync.Mutex
-	of   map[string]int
-	each int // that one may have
-}
-
-func bound(l net.Listener, n, each int) net.Listener {
-	return &bounded{Listener: l, places: make(chan struct{}, n), of: map[string]int{}, each: each}
-}
-
-// Accept waits for a place, then for a connection. It closes those that are too many.
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		b.places <- struct{}{}
-		conn, err := b.Listener.Accept()
-		if err != nil {
-			<-b.places
-			return nil, err
-		}
-		from := origin(conn)
-		if b.enter(from) {
-			return &counted{Conn: conn, leave: sync.OnceFunc(func() { b.leave(from) })}, nil
-		}
-		<-b.places
-		_ = conn.Close() // it is not wanted
-	}
-}
+// bound bounds a listener's connections, and those of each user of this machine or address.
+func bound(l net.Listener, n, each int) net.Listener { return listen.Bound(l, n, each, origin) }
 
 // origin is who connected: a user on a socket, else an address.
 func origin(conn net.Conn) string {
@@ -207,33 +147,4 @@ func origin(conn net.Conn) string {
 		return uidKey(uid)
 	}
 	return network(conn.RemoteAddr().String())
-}
-
-func (b *bounded) enter(from string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.of[from] >= b.each {
-		return false
-	}
-	b.of[from]++
-	return true
-}
-
-func (b *bounded) leave(from string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.of[from]--; b.of[from] <= 0 {
-		delete(b.of, from)
-	}
-	<-b.places
-}
-
-type counted struct {
-	net.Conn
-	leave func()
-}
-
-func (c *counted) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
 }

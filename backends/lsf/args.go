@@ -168,7 +168,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	o.flag("-N", s.Mail.End)
 	o.flag("-Ne", s.Mail.Failed && !s.Mail.End) // -N mails about those, too
 	o.text("-u", s.Mail.To)
-	o.add("-o", "/dev/null") // else mail is sent that nobody asked for; the launcher writes the job's own file
+	o.add("-o", "/dev/null") // without it LSF mails the output; the launcher writes the job's own file
 	texts, err := launch(s)
 	if err != nil {
 		return nil, err

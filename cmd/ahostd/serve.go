@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/exposition"
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
@@ -39,7 +39,7 @@ func serve(c *cli.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("name this host: %w", err)
 	}
-	listeners, err := listen(c.Context, &config)
+	listeners, err := listenOn(c.Context, &config)
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,9 @@ func serve(c *cli.Context) (err error) {
 	return a.run(c.Context, time.Duration(config.Ahostd.Every), listeners)
 }
 
-// listen listens on the socket, which any user may connect to, and on the address, if there
+// listenOn listens on the socket, which any user may connect to, and on the address, if there
 // is one.
-func listen(ctx context.Context, config *configfile.Config) ([]net.Listener, error) {
+func listenOn(ctx context.Context, config *configfile.Config) ([]net.Listener, error) {
 	path := config.Ahostd.Socket
 	if dir := os.Getenv("RUNTIME_DIRECTORY"); path == "" && filepath.IsAbs(dir) { // the service's own (systemd.exec(5))
 		path = config.Ahostd.SocketIn(dir)
@@ -66,7 +66,7 @@ func listen(ctx context.Context, config *configfile.Config) ([]net.Listener, err
 		}
 		path = config.Ahostd.SocketIn(config.Paths.Runtime)
 	}
-	socket, err := listenUnix(ctx, path)
+	socket, err := listen.Unix(ctx, path, listen.Names{Socket: "the socket", Program: "ahostd", Key: "ahostd.socket"})
 	if err != nil {
 		return nil, err
 	}
@@ -81,64 +81,11 @@ func listen(ctx context.Context, config *configfile.Config) ([]net.Listener, err
 	return all, nil
 }
 
-// listenUnix replaces a socket that is left over; one that is served is an error.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("make the socket: %w", err)
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("make the socket: %s exists and is no socket: see ahostd.socket in the config", path)
-	default:
-		dialer := net.Dialer{Timeout: time.Second}
-		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("make the socket: another ahostd serves %s", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("replace the socket: %w", err)
-		}
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("make the socket: %w: see ahostd.socket in the config", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // what it serves, any user may read
-		return nil, fmt.Errorf("open the socket to all users: %w", errors.Join(err, l.Close()))
-	}
-	return l, nil
-}
-
 // maxConnections is how many a listener accepts at a time; more wait.
 const maxConnections = 32
 
-type bounded struct {
-	net.Listener
-	places chan struct{}
-}
-
-func bound(l net.Listener) net.Listener { return bounded{l, make(chan struct{}, maxConnections)} }
-
-// Accept waits for a place, then for a connection.
-func (b bounded) Accept() (net.Conn, error) {
-	b.places <- struct{}{}
-	conn, err := b.Listener.Accept()
-	if err != nil {
-		<-b.places
-		return nil, err
-	}
-	return &placed{conn, sync.OnceFunc(func() { <-b.places })}, nil
-}
-
-type placed struct {
-	net.Conn
-	leave func()
-}
-
-func (p *placed) Close() error {
-	p.leave()
-	return p.Conn.Close()
+func bound(l net.Listener) net.Listener {
+	return listen.Bound(l, maxConnections, maxConnections, func(net.Conn) string { return "" })
 }
 
 // agent measures this host, and keeps the last sample.

@@ -220,7 +220,7 @@ func (t *topView) user(uid int) string {
 	return name
 }
 
-// jobView is a job as --json prints it; what is not known is left out.
+// jobView is a job as --json prints it. It has no field for a figure that is absent.
 type jobView struct {
 	Queue     measure.Queue  `json:"queue"`
 	Job       string         `json:"job"`

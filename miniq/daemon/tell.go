@@ -206,7 +206,7 @@ type teller struct {
 	over    bool
 }
 
-// toldUser is what waits to be told to one user, and the user's budget of mails.
+// toldUser holds the notices that wait to be sent to a user, and the budget of that user's mails.
 type toldUser struct {
 	waiting []tell
 	busy    bool
