@@ -74,8 +74,9 @@ func TestSaveIsOnDiskFirst(t *testing.T) {
 	if err := q.Requeue(t.Context(), []backends.Act{act}).First(); err != nil {
 		t.Fatal(err)
 	}
-	q.kill()
+	q.hang() // it would replace the nodes; once it is dead, the kernel wakes stopped ones
 	q.killNodes()
+	q.kill()
 	q.awaitFile(file, "run 0 0\n")
 	q.start()
 	q.awaitFile(file, "run 0 0\nasked\nrun 1 1\n")
