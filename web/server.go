@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
@@ -28,6 +29,7 @@ type Options struct {
 	Version string
 	Now     func() time.Time
 	Zone    *time.Location // that times are shown in, as reports have them
+	Bus     *bus.Hub       // nil: there is none
 }
 
 // Server serves the page.
@@ -68,6 +70,7 @@ func New(o Options) (*Server, error) {
 	mux.HandleFunc("POST "+loginPath+"/link", s.makeLink)
 	mux.HandleFunc("GET "+loginPath, s.login)
 	mux.HandleFunc("POST "+logoutPath, s.logout)
+	s.addBus(mux)
 	s.addAPI(mux)
 	mux.Handle("/", s.handle(page{}, notFound))
 	s.handler, err = s.protect(mux)

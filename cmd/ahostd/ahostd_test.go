@@ -259,7 +259,7 @@ func TestRefusesToServe(t *testing.T) {
 		"ahostd: {listen: '0.0.0.0:8471'}\n": "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
 		"ahostd: {listen: ':8471'}\n":        "listen: :8471 can be reached",
 		"ahostd: {listen: '8471'}\n":         `listen: "8471": want ADDRESS:PORT, such as 127.0.0.1:8471`,
-		"ahostd: {lisen: '127.0.0.1:1'}\n":   `unknown key "ahostd.lisen" (known: every, socket, listen)`,
+		"ahostd: {lisen: '127.0.0.1:1'}\n":   `unknown key "ahostd.lisen" (known: every, socket, listen, enrolment)`,
 		"ahostd: {every: 100ms}\n":           "every: 100ms: want 1s to 1m",
 		"ahostd: {every: 2m}\n":              "every: 2m: want 1s to 1m",
 		"ahostd: {socket: x.sock}\n":         `socket: "x.sock" is no absolute path`,

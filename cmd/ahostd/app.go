@@ -17,14 +17,17 @@ func newApp() *cli.App {
 	return &cli.App{
 		Name:      "ahostd",
 		Usage:     "measure what each job uses on this host",
-		UsageText: "ahostd [--config FILE] [--check]\nahostd top [--every DURATION] [--sort COLUMN] [--json | --csv]",
+		UsageText: "ahostd [--config FILE] [--check | --identity]\nahostd top [--every DURATION] [--sort COLUMN] [--json | --csv]",
 		Description: "Without a command it measures the jobs of this host, whatever queue started them, and serves\n" +
 			"metrics for Prometheus at /metrics on its socket and, if the config says so (ahostd: listen:), on\n" +
 			"a loopback address. It runs in the foreground until SIGTERM, needs no privileges, and asks no\n" +
-			"queue. What can't be measured on this host is absent, and allotment_host_lacking counts it.",
+			"queue. What can't be measured on this host is absent, and allotment_host_lacking counts it.\n" +
+			"Where allotd runs on this machine, or an enrolment names it, it joins the farm's bus; nothing\n" +
+			"waits for that.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Usage: "read this `FILE`, not the usual config file"},
-			&cli.BoolFlag{Name: "check", Usage: "check the config, and serve nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "check", Usage: "check the config and the enrolment, and serve nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "identity", Usage: "print this host's name and public key on the bus", DisableDefaultText: true},
 		},
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "ahostd top", Does: "show the jobs of this host, drawn anew every 2 s"},

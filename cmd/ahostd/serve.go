@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -32,12 +33,18 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	if c.Bool("check") {
+		if _, err := readEnrolment(&config); err != nil {
+			return err
+		}
 		fmt.Fprintln(c.App.Writer, "The config can be served.")
 		return nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name this host: %w", err)
+	}
+	if c.Bool("identity") {
+		return printIdentity(c.App.Writer, host, &config)
 	}
 	listeners, err := listenOn(c.Context, &config)
 	if err != nil {
@@ -46,6 +53,7 @@ func serve(c *cli.Context) (err error) {
 	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
 	a := &agent{host: host, log: log, sampler: measure.New(measure.Options{})}
 	defer a.sampler.Close()
+	defer a.joinBus(c.Context, &config)()
 	a.sample(time.Now())
 	for _, l := range listeners {
 		log.Info("serving", "address", l.Addr().String())
@@ -96,6 +104,7 @@ type agent struct {
 	samples uint64
 	lacks   map[string]bool // that were logged
 	last    atomic.Pointer[measured]
+	link    *bus.Link // nil: it can't join a bus
 }
 
 // measured is a sample. Its text is made when it is first asked for: a Prometheus asks

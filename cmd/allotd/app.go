@@ -1,15 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/web"
 )
@@ -18,19 +23,25 @@ func newApp() *cli.App {
 	return &cli.App{
 		Name:      "allotd",
 		Usage:     "serve the management page",
-		UsageText: "allotd [--check]",
+		UsageText: "allotd [--check]\nallotd enrol | approve | withdraw …",
 		Description: "It serves the plan, the farm as the last cycle saw it, jobs and reports as pages for a\n" +
 			"browser, at the address and on the socket that the config names (web:). It runs in the\n" +
 			"foreground until SIGTERM, as the user who owns the ledger; root's process becomes that\n" +
-			"user's. It never asks the queue: pba rebalance must be running. pba login opens the page.",
+			"user's. It never asks the queue: pba rebalance must be running. pba login opens the page.\n" +
+			"It also serves the bus of the hosts' ahostd (bus:). The commands ask the allotd that runs, on\n" +
+			"its socket, and are for admins.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "check", Usage: "check the config and the ledger, and serve nothing", DisableDefaultText: true},
 		},
-		Action: serve,
+		Action:   serve,
+		Commands: hostCommands(),
 	}
 }
 
 func serve(c *cli.Context) (err error) {
+	if c.Args().Present() {
+		return shell.Usagef("unknown command %q (known: enrol, approve, withdraw)", c.Args().First())
+	}
 	sys := desk.ThisSystem()
 	config, err := desk.ServerConfig() // before root's process becomes the owner's, who may not read keys
 	if err != nil {
@@ -65,7 +76,14 @@ func serve(c *cli.Context) (err error) {
 	if err := d.MayServe(c.Context); err != nil {
 		return err
 	}
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
+	var hub *bus.Hub
+	if !c.Bool("check") && config.Bus.On() {
+		if hub, err = openBus(c.Context, &config, log); err != nil {
+			return err
+		}
+		defer hub.Close()
+	}
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
 	}
@@ -82,4 +100,17 @@ func serve(c *cli.Context) (err error) {
 		log.Info("serving", "address", l.Addr().String(), "tls", config.Web.TLS() && l.Addr().Network() != "unix")
 	}
 	return server.Serve(c.Context, listeners...)
+}
+
+// openBus opens the bus, whose keys are in the state directory.
+func openBus(ctx context.Context, config *configfile.Config, log *slog.Logger) (*bus.Hub, error) {
+	machine, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name this machine: %w", err)
+	}
+	b := config.Bus
+	return bus.OpenHub(ctx, bus.HubOptions{
+		Dir: filepath.Join(config.Paths.State, "bus"), Machine: machine, Log: log,
+		Listen: b.Listen, Servers: b.Servers, CA: b.CA, Enrol: b.Enrol, Address: b.Address,
+	})
 }

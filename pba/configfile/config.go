@@ -34,6 +34,7 @@ type Config struct {
 	LSF      lsf.Config
 	Web      settings.Web
 	Ahostd   settings.Ahostd
+	Bus      settings.Bus
 	Log      Log
 }
 
@@ -118,6 +119,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		LSF:     lsf.DefaultConfig(),
 		Web:     settings.DefaultWeb(),
 		Ahostd:  settings.DefaultAhostd(),
+		Bus:     settings.DefaultBus(),
 		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
@@ -134,6 +136,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		"lsf":      &c.LSF,
 		"web":      &c.Web,
 		"ahostd":   &c.Ahostd,
+		"bus":      &c.Bus,
 		"log":      &c.Log,
 	}, yaml)
 	if err != nil {

@@ -121,6 +121,9 @@ func (d *Desk) mayDo(what string) error {
 	return deniedf("%s: you are %s: only an admin may (config: pba.roles.admins)", what, d.Caller)
 }
 
+// MayAdmitHosts is an error if the caller may not say which hosts belong to the farm.
+func (d *Desk) MayAdmitHosts() error { return d.mayDo("admit hosts") }
+
 // mayChange is an error if the caller is no admin, or can't write the ledger.
 func (d *Desk) mayChange(what string) error {
 	if err := d.mayDo(what); err != nil {

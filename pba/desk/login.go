@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,8 +28,11 @@ type SignedOut struct {
 
 // Login asks allotd for a link by which the caller can sign in with a browser.
 func (d *Desk) Login(ctx context.Context) (*Link, error) {
+	if err := d.notBySudo("sign in"); err != nil {
+		return nil, err
+	}
 	var link Link
-	if err := d.askAllotd(ctx, "sign in", "/login/link", &link); err != nil {
+	if err := d.AskAllotd(ctx, "sign in", "/login/link", nil, &link); err != nil {
 		return nil, err
 	}
 	return &link, nil
@@ -36,8 +40,11 @@ func (d *Desk) Login(ctx context.Context) (*Link, error) {
 
 // Logout signs out all of the caller's browsers.
 func (d *Desk) Logout(ctx context.Context) (*SignedOut, error) {
+	if err := d.notBySudo("sign out"); err != nil {
+		return nil, err
+	}
 	var out SignedOut
-	if err := d.askAllotd(ctx, "sign out", "/logout", &out); err != nil {
+	if err := d.AskAllotd(ctx, "sign out", "/logout", nil, &out); err != nil {
 		return nil, err
 	}
 	return &out, nil
@@ -46,13 +53,23 @@ func (d *Desk) Logout(ctx context.Context) (*SignedOut, error) {
 // Bounds of a question to allotd.
 const (
 	allotdTime   = 30 * time.Second
-	allotdAnswer = 1 << 20
+	allotdAnswer = 16 << 20
 )
 
-// askAllotd posts to allotd's socket, where the kernel names this process's user.
-func (d *Desk) askAllotd(ctx context.Context, what, path string, answer any) error {
-	if d.Caller.sudo() {
-		return deniedf("%s: through sudo the management page would take you for user ID %d: type it without sudo", what, d.Caller.As)
+// notBySudo is an error through sudo: on allotd's socket the kernel names the process's user.
+func (d *Desk) notBySudo(what string) error {
+	if !d.Caller.sudo() {
+		return nil
+	}
+	return deniedf("%s: through sudo the management page would take you for user ID %d: type it without sudo", what, d.Caller.As)
+}
+
+// AskAllotd posts a question, which may be nil, to the socket of the allotd that runs, where the
+// kernel names this process's user. What is the purpose, for errors.
+func (d *Desk) AskAllotd(ctx context.Context, what, path string, question, answer any) error {
+	text, err := json.Marshal(question)
+	if err != nil {
+		return err
 	}
 	socket := d.Web.SocketIn(d.Paths.Runtime)
 	client := &http.Client{Timeout: allotdTime, Transport: &http.Transport{
@@ -61,7 +78,7 @@ func (d *Desk) askAllotd(ctx context.Context, what, path string, answer any) err
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://allotd"+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://allotd"+path, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}

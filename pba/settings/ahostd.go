@@ -10,9 +10,10 @@ import (
 
 // Ahostd is the config file's section ahostd: what measures jobs on their hosts.
 type Ahostd struct {
-	Every  unit.Duration `yaml:"every"`  // from one sample to the next
-	Socket string        `yaml:"socket"` // "": ahostd.sock in the runtime directory
-	Listen string        `yaml:"listen"` // ADDRESS:PORT of this machine alone; "": the socket alone
+	Every     unit.Duration `yaml:"every"`     // from one sample to the next
+	Socket    string        `yaml:"socket"`    // "": ahostd.sock in the runtime directory
+	Listen    string        `yaml:"listen"`    // ADDRESS:PORT of this machine alone; "": the socket alone
+	Enrolment string        `yaml:"enrolment"` // a file with what it joins a farm by; "": enrolment beside the config file
 }
 
 // DefaultAhostd is the section of a config file without it.
@@ -25,6 +26,9 @@ func (a Ahostd) Validate() error {
 	}
 	if a.Socket != "" && !filepath.IsAbs(a.Socket) {
 		return fmt.Errorf("socket: %q is no absolute path", a.Socket)
+	}
+	if a.Enrolment != "" && !filepath.IsAbs(a.Enrolment) {
+		return fmt.Errorf("enrolment: %q is no absolute path", a.Enrolment)
 	}
 	if a.Listen == "" {
 		return nil

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+)
+
+// joinBus has the agent join the farm's bus, and return to it for ever. Where that is not
+// possible it measures and serves all the same. The function that it returns leaves the bus.
+func (a *agent) joinBus(ctx context.Context, config *configfile.Config) (leave func()) {
+	link, err := newLink(a.host, config, a.log)
+	if err != nil {
+		a.log.Error("this host can't join a bus", "error", err)
+		return func() {}
+	}
+	a.link = link
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); link.Run(ctx) }()
+	return func() { stop(); <-ended }
+}
+
+func newLink(host string, config *configfile.Config, log *slog.Logger) (*bus.Link, error) {
+	dir := os.Getenv("STATE_DIRECTORY") // the service's own (systemd.exec(5))
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(config.Paths.State, "ahostd")
+	}
+	return bus.NewLink(bus.LinkOptions{
+		Dir: dir, Host: host, Socket: config.Web.SocketIn(config.Paths.Runtime), Log: log,
+		Enrolment: func() (bus.Enrolment, error) { return readEnrolment(config) },
+	})
+}
+
+// noCredential is what the service's unit has for a host without an enrolment.
+const noCredential = "none"
+
+// readEnrolment reads the enrolment: from the file that the config names, or what systemd read
+// for the service, or the file beside the config. It is zero where there is none.
+func readEnrolment(config *configfile.Config) (bus.Enrolment, error) {
+	path, private := config.Ahostd.Enrolment, os.FileMode(0o077)
+	named := path != ""
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); !named && filepath.IsAbs(dir) {
+		path, private = filepath.Join(dir, "enrolment"), 0o007 // systemd may give the service its right by an ACL, which shows as the group's
+	} else if !named {
+		path = filepath.Join(filepath.Dir(config.Paths.Config), "enrolment")
+	}
+	text, err := readBounded(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return bus.Enrolment{}, nil
+	}
+	var e bus.Enrolment
+	if err == nil && string(text) != noCredential {
+		e, err = bus.ParseEnrolment(string(text))
+	}
+	if err == nil && e.Secret != "" {
+		err = notForOthers(path, private)
+	}
+	if err != nil {
+		return bus.Enrolment{}, fmt.Errorf("read the enrolment %s: %w", path, err)
+	}
+	return e, nil
+}
+
+// maxEnrolment bounds the file, in bytes: a line, and some comments.
+const maxEnrolment = 4 << 10
+
+func readBounded(path string) ([]byte, error) {
+	f, err := trusted.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxEnrolment+1))
+	if err == nil && len(text) > maxEnrolment {
+		err = fmt.Errorf("it has more than %d bytes", maxEnrolment)
+	}
+	return text, errors.Join(err, f.Close())
+}
+
+// notForOthers is an error for a file with a secret that others can read.
+func notForOthers(path string, bits os.FileMode) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&bits != 0 {
+		return fmt.Errorf("others can read its secret (mode %#o): chmod 600 it, and enrol with a new secret if others may have", mode)
+	}
+	return nil
+}
+
+// printIdentity prints what allotd approve shows of this host.
+func printIdentity(out io.Writer, host string, config *configfile.Config) error {
+	link, err := newLink(host, config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s %s\n", host, link.Key())
+	return err
+}
