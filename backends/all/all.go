@@ -32,7 +32,7 @@ func Open(name string, o Options) (backends.Backend, error) {
 	case "miniq":
 		return client.Open(client.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start, Blocking: o.Brief}), nil
 	case "slurm":
-		return slurm.Open(slurm.Options{Config: o.Slurm}), nil
+		return slurm.Open(slurm.Options{Config: o.Slurm, Exclusions: filepath.Join(o.Paths.State, "slurm-exclusions.json")}), nil
 	case "lsf":
 		return lsf.Open(lsf.Options{Config: o.LSF, LowQueue: o.LowQueue, Record: filepath.Join(o.Paths.State, "lsf-jobs.json")}), nil
 	default:

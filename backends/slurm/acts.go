@@ -381,9 +381,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	b.Each(func(it *item) error {
 		for _, h := range pins[it.Index].Hosts {
 			if slices.Contains(it.Job.excluded, h) {
-				c.mu.Lock()
-				c.excluded = nil // its owner changed it since
-				c.mu.Unlock()
+				c.excluded.forget(it.ID)
 				return fmt.Errorf("job %v: pin to %s: its owner excludes that host", it.ID, h)
 			}
 		}

@@ -144,7 +144,7 @@ func TestSplitOwn(t *testing.T) {
 		{ID: 4, Array: number{3, true}, Task: number{1, true}, User: "slurm", Comment: placeholderComment(backends.ID{Job: 9})},
 		{ID: 5, User: "root", Comment: "allotment:1;step=x;"},
 	}
-	own, others := splitOwn(jobs, trusted(map[string]string{"SlurmUser": "slurm(64030)"}))
+	own, others := splitOwn(jobs, trustedUsers(map[string]string{"SlurmUser": "slurm(64030)"}))
 	if !slices.Equal(own, []string{"1", "3_1"}) || len(others) != 2 || others[0].ID != 2 || others[1].ID != 5 {
 		t.Errorf("%q, %+v", own, others)
 	}

@@ -1,10 +1,8 @@
 package slurm
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // What amod -m becomes: a job of several slots never gets a list of required nodes.
@@ -44,17 +42,5 @@ func TestPlaceOn(t *testing.T) {
 	}
 	if got, err := (&listedJob{}).placeOn([]string{"n1", "x"}, 1, p); err == nil || err.Error() != `host "x": no such host` {
 		t.Errorf("an unknown host: %q, %v", got, err)
-	}
-}
-
-// Owners may change what they exclude: what is known of that is asked for again after a minute.
-func TestExclusionsAreAskedForAgain(t *testing.T) {
-	c := &Client{excluded: map[int64][]string{7: {"n1"}}, excludedAt: time.Now()}
-	if !slices.Equal(c.recentExclusions()[7], []string{"n1"}) {
-		t.Error("what was just read is asked for again")
-	}
-	c.excludedAt = time.Now().Add(-2 * time.Minute)
-	if c.recentExclusions() != nil || c.knownExclusions() == nil {
-		t.Error("what was read two minutes ago is not asked for again, or forgotten")
 	}
 }

@@ -146,7 +146,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	own, jobs := splitOwn(jobs, trusted(parseConfig(config)))
+	own, jobs := splitOwn(jobs, trustedUsers(parseConfig(config)))
 	for some := range slices.Chunk(own, atOnce) {
 		if _, err := c.run(ctx, nil, append([]string{"scancel", "--quiet"}, some...)...); err != nil && !errors.Is(err, backends.ErrWrongState) && !errors.Is(err, backends.ErrUnknownJob) {
 			return 0, err

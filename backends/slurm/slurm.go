@@ -20,6 +20,9 @@ import (
 // Options say which cluster is meant.
 type Options struct {
 	Config Config
+	// Exclusions is a file that keeps which hosts owners exclude, so that one process need
+	// not ask what another has asked. "": the answers last as long as the client.
+	Exclusions string
 }
 
 // Client is a Slurm cluster as a backends.Backend. It keeps nothing open between
@@ -32,16 +35,15 @@ type Client struct {
 
 	mu           sync.Mutex
 	known        map[run]runFacts
-	excluded     map[int64][]string // hosts, by the number of a pending job or array
-	excludedAt   time.Time          // when that was read, by our clock
-	pins         pins               // of the last snapshot of all jobs
-	saves        map[run]record     // of jobs that this process asked to save themselves
-	refused      map[run]bool       // jobs that have saved themselves, and that Slurm did not requeue
-	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
-	merges       atomic.Bool        // squeue has no --array-unique
-	lastSnapshot *snapshot          // that Farm gave
-	accounting   *accounting        // see readAccounting
-	accountingAt time.Time          // when it was read, by our clock; zero: never
+	excluded     exclusions
+	pins         pins           // of the last snapshot of all jobs
+	saves        map[run]record // of jobs that this process asked to save themselves
+	refused      map[run]bool   // jobs that have saved themselves, and that Slurm did not requeue
+	limits       map[int64]int  // how many elements may run at a time, by the number of a split array
+	merges       atomic.Bool    // squeue has no --array-unique
+	lastSnapshot *snapshot      // that Farm gave
+	accounting   *accounting    // see readAccounting
+	accountingAt time.Time      // when it was read, by our clock; zero: never
 }
 
 // run is one run of a job.
@@ -67,7 +69,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, known: map[run]runFacts{}, saves: map[run]record{}, refused: map[run]bool{}, limits: map[int64]int{}}
+	return &Client{config: o.Config, known: map[run]runFacts{}, saves: map[run]record{}, refused: map[run]bool{}, limits: map[int64]int{}, excluded: exclusions{path: o.Exclusions}}
 }
 
 // Close has nothing to give back.
@@ -179,32 +181,40 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 	}
 	known, listed, wanted := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	want := sync.OnceFunc(func() { close(wanted) })
-	excluded := c.recentExclusions()
+	c.excluded.prepare(time.Now())
+	unknown := 0
+	var excluded map[int64][]string
 	err := command.RunAll(ctx, func(ctx context.Context) error {
 		defer close(known)
 		return c.readCluster(ctx, &p)
 	}, func(ctx context.Context) error {
 		defer close(listed)
 		return c.readJobs(ctx, some, &p, known, func(j *listedJob) {
-			if ids == nil && j.needsExclusions(excluded) {
-				want()
+			if ids == nil && j.needsExclusions() && !c.excluded.knows(j) {
+				if unknown++; unknown > fewExclusions {
+					want()
+				}
 			}
 		})
-	}, func(ctx context.Context) error { // while squeue still prints the jobs
+	}, func(ctx context.Context) (err error) { // while squeue still prints the jobs
 		select {
 		case <-wanted:
-			_, err := c.readExclusions(ctx)
+			excluded, err = c.readExclusions(ctx)
 			return err
 		case <-listed:
-			return nil // addPlaces asks, if need be
+			return nil // addDetails asks for those of a few jobs
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
-	if err = c.addDetails(ctx, &p); err == nil {
-		err = c.addPlaces(ctx, &p, ids == nil)
+	c.excluded.add(p.jobs, excluded, time.Now())
+	if err = c.addDetails(ctx, &p, ids == nil); err == nil {
+		if ids == nil {
+			c.excluded.keep(p.jobs)
+		}
+		c.addPlaces(&p, ids == nil)
 	}
 	if err == nil && ids == nil {
 		err = c.markAwaited(ctx, &p)
@@ -337,7 +347,7 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 	settings := parseConfig(config)
 	p.scale, p.rankErr = NewScale(config)
 	p.memory = managesMemory(settings)
-	p.trusted = trusted(settings)
+	p.trusted = trustedUsers(settings)
 	p.from = c.config.ProjectFrom
 	c.managesMemory.Store(&p.memory)
 	p.array, _ = strconv.Atoi(settings["MaxArraySize"]) // missing: no arrays
@@ -388,15 +398,18 @@ func preempts(settings map[string]string) bool {
 	return isSet(kind) && kind != "preempt/none"
 }
 
-// trusted are the users whose jobs can be placeholders and dummy jobs.
-func trusted(settings map[string]string) map[string]bool {
+// trustedUsers are the users whose jobs can be placeholders and dummy jobs.
+func trustedUsers(settings map[string]string) map[string]bool {
 	slurmUser, _, _ := strings.Cut(settings["SlurmUser"], "(")
 	return map[string]bool{"root": true, slurmUser: true}
 }
 
-// addDetails adds what squeue's lines leave out.
-func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
+// addDetails adds what squeue's lines leave out. excluded: which hosts owners exclude, too.
+func (c *Client) addDetails(ctx context.Context, p *snapshot, excluded bool) error {
 	var unclear []backends.ID
+	if excluded {
+		unclear = c.excluded.unknown(p.jobs)
+	}
 	all := false
 	for _, j := range p.jobs {
 		if j.touched(p.at) || c.asked(j) {
@@ -436,6 +449,9 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 			c.recordRun(j, func(k *runFacts) { k.memory, k.sized = j.Memory, true })
 		}
 		c.addDetail(j, d, p.at)
+		if excluded && j.needsExclusions() {
+			c.excluded.set(j, j.excluded, time.Now())
+		}
 		c.recordLimit(j, d.limit)
 	}
 	for _, j := range p.jobs {
@@ -446,56 +462,12 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 	return nil
 }
 
-// addPlaces adds where jobs may run. Which hosts their owners exclude is asked again as
-// soon as a job comes for which slots may be freed, and each minute while there are any.
-func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
-	excluded, recent := c.knownExclusions(), c.recentExclusions()
-	if all && slices.ContainsFunc(p.jobs, func(j *listedJob) bool { return j.needsExclusions(recent) }) {
-		var err error
-		if excluded, err = c.readExclusions(ctx); err != nil {
-			return err
-		}
-	}
+// addPlaces adds where jobs may run.
+func (c *Client) addPlaces(p *snapshot, all bool) {
 	c.mu.Lock()
 	limits := maps.Clone(c.limits)
 	c.mu.Unlock()
-	placeJobs(p, excluded, limits, c.pinsNow(p, all))
-	return nil
-}
-
-// knownExclusions returns what readExclusions did last, or nil.
-func (c *Client) knownExclusions() map[int64][]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.excluded
-}
-
-// recentExclusions returns what readExclusions did in the last minute, or nil: owners may
-// change what they exclude.
-func (c *Client) recentExclusions() map[int64][]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.excludedAt) > time.Minute {
-		return nil
-	}
-	return c.excluded
-}
-
-// readExclusions asks which hosts the owners of pending jobs exclude, and keeps the answer.
-func (c *Client) readExclusions(ctx context.Context) (map[int64][]string, error) {
-	nonce := newNonce()
-	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", c.elements(), "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
-	if err != nil {
-		return nil, err
-	}
-	excluded, err := parseExclusions(out, nonce)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	c.excluded, c.excludedAt = excluded, time.Now()
-	c.mu.Unlock()
-	return excluded, nil
+	placeJobs(p, c.excluded.hosts(), limits, c.pinsNow(p, all))
 }
 
 // pinsNow returns the jobs that must have a host: those of a snapshot of all jobs, or of the

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -460,41 +459,4 @@ func wholeArrays(jobs []*listedJob, ids []backends.ID) []backends.ID {
 	}
 	slices.SortFunc(whole, backends.ID.Compare)
 	return slices.Compact(whole)
-}
-
-// needsExclusions reports whether slots may be freed for a job of which it is not known which
-// hosts its owner excluded: squeue shows them in another format only.
-func (j *listedJob) needsExclusions(known map[int64][]string) bool {
-	if j.State != backends.Pending || j.Priority.Level() < backends.LevelNext || j.IsDummy() {
-		return false
-	}
-	_, ok := known[j.ID.Job]
-	return !ok
-}
-
-// parseExclusions reads what squeue prints of pending jobs: the number of the job or
-// array, and the hosts that it excludes. Elements of an array differ where one is pinned: its
-// owner excludes what all exclude.
-func parseExclusions(out []byte, nonce string) (map[int64][]string, error) {
-	lines, err := rows(out, nonce, 2)
-	if err != nil {
-		return nil, fmt.Errorf("squeue: %w", err)
-	}
-	all := map[int64][]string{}
-	for _, f := range lines {
-		id, err := parseNumber(f[0])
-		if err != nil {
-			return nil, fmt.Errorf("squeue: %w", err)
-		}
-		hosts, err := parseHosts(f[1])
-		if err != nil {
-			return nil, fmt.Errorf("squeue: %w", err)
-		}
-		if before, ok := all[id]; ok {
-			hosts = slices.DeleteFunc(hosts, func(h string) bool { return !slices.Contains(before, h) })
-		}
-		slices.Sort(hosts)
-		all[id] = slices.Compact(hosts)
-	}
-	return all, nil
 }

@@ -127,13 +127,23 @@ func Replace(d Disk, path string, mode fs.FileMode, parts ...[]byte) error {
 // whatever the caller's umask. A power failure may bring the old content back.
 func Put(path string, mode fs.FileMode, content []byte) error {
 	temp, err := Prepare(path, mode, content)
-	if err != nil {
-		return err
+	return exchange(path, temp, err)
+}
+
+// PutUnsynced is Put for a file that is soon written again: a power failure may leave it
+// empty or broken.
+func PutUnsynced(path string, mode fs.FileMode, content []byte) error {
+	temp, err := prepare(path, mode, content, false)
+	return exchange(path, temp, err)
+}
+
+func exchange(path, temp string, err error) error {
+	if err == nil {
+		if err = os.Rename(temp, path); err != nil {
+			err = errors.Join(err, os.Remove(temp))
+		}
 	}
-	if err := os.Rename(temp, path); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return nil
+	return err
 }
 
 // Prepare writes the content of a file into a new one beside it, and returns its name
@@ -141,6 +151,10 @@ func Put(path string, mode fs.FileMode, content []byte) error {
 // and for directories that others may write in. The mode is the file's, whatever the
 // caller's umask. The caller must rename or remove the new file.
 func Prepare(path string, mode fs.FileMode, content []byte) (string, error) {
+	return prepare(path, mode, content, true)
+}
+
+func prepare(path string, mode fs.FileMode, content []byte, synced bool) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return "", err
@@ -149,7 +163,7 @@ func Prepare(path string, mode fs.FileMode, content []byte) (string, error) {
 	if err == nil {
 		err = f.Chmod(mode)
 	}
-	if err == nil {
+	if err == nil && synced {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

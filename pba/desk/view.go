@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -115,25 +116,8 @@ func (d *Desk) writeView(r *pba.Result) error {
 	if err := gob.NewEncoder(&b).Encode(pack(r, d.facts)); err != nil {
 		return fmt.Errorf("encode what the cycle saw: %w", err)
 	}
-	if err := putUnsynced(viewPath(d.Config), b.Bytes()); err != nil {
+	if err := disk.PutUnsynced(viewPath(d.Config), 0o600, b.Bytes()); err != nil {
 		return fmt.Errorf("write what the cycle saw: %w", err)
-	}
-	return nil
-}
-
-// putUnsynced replaces a file that the next cycle writes again: a power failure may leave
-// it empty or broken.
-func putUnsynced(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }
