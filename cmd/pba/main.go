@@ -11,7 +11,7 @@ import (
 // ballast is the size, in bytes, of memory that is never touched, and so never resident:
 // it delays the first garbage collection until there is as much garbage. Most cycles end
 // before.
-const ballast = 32 << 20
+const ballast = 64 << 20
 
 func main() {
 	kept := make([]byte, ballast)
