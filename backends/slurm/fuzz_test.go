@@ -104,6 +104,9 @@ func FuzzTexts(f *testing.F) {
 		_, _ = parseFeatures(s)
 		_ = parseNodeCount(s)
 		_, _ = parseExclusions([]byte(s), "x")
+		if jobs := parseExclusionsFile([]byte(s)); len(jobs) > maxExclusions {
+			t.Errorf("%q: %d jobs", s, len(jobs))
+		}
 		_, _ = parseHostState(s)
 		_, _ = parseAt([]byte(s))
 		_, _ = NewScale([]byte(s))
