@@ -5,6 +5,8 @@
 //
 // It starts the jobs' processes, which sleep, and ahostd with a sample each second, and
 // reads ahostd's own metrics every 15 s, as a Prometheus does. It exits with 1 above a budget.
+// Where Prometheus' process-exporter is installed it measures the same processes, each job
+// as a group, and its cost stands beside ahostd's.
 package main
 
 import (
@@ -19,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -90,7 +93,73 @@ func run(ctx context.Context, programs string, jobs, processes, samples int) (er
 	if err != nil {
 		return err
 	}
-	return report(first, last)
+	if err := report(first, last); err != nil {
+		return err
+	}
+	return compare(ctx, dir, jobs, processes, samples, begin)
+}
+
+// compare measures process-exporter on the same jobs: it reads the processes when it is asked.
+func compare(ctx context.Context, dir string, jobs, processes, samples int, begin func(env string, argv ...string) error) error {
+	program, err := exec.LookPath("prometheus-process-exporter")
+	if err != nil {
+		fmt.Println("beside it: prometheus-process-exporter is not installed (Debian: apt install prometheus-process-exporter)")
+		return nil
+	}
+	config := filepath.Join(dir, "exporter.yaml")
+	groups := "process_names:\n  - comm: [sh]\n    name: '{{.PID}}'\n" // its children count for it
+	if err := os.WriteFile(config, []byte(groups), 0o600); err != nil {
+		return err
+	}
+	free, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := free.Addr().String()
+	if err := errors.Join(free.Close(), begin("", program, "-config.path", config, "-threads=false", "-gather-smaps=false", "-web.listen-address", address)); err != nil {
+		return err
+	}
+	var first, last exporter
+	ask := func() (e exporter, err error) {
+		text, err := get(ctx, http.DefaultClient, "http://"+address+"/metrics")
+		if err != nil {
+			return e, err
+		}
+		for line := range strings.Lines(text) { // its types are more than our own reader knows
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			v, bad := strconv.ParseFloat(value, 64)
+			switch {
+			case bad != nil:
+			case name == "process_cpu_seconds_total":
+				e.cpu = v
+			case strings.HasPrefix(name, "namedprocess_namegroup_num_procs{"):
+				e.groups++
+				e.processes += v
+			}
+		}
+		return e, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if !await.Every(ctx, 100*time.Millisecond, func() bool { first, err = ask(); return err == nil && first.groups >= jobs }) {
+		return errors.Join(fmt.Errorf("process-exporter has %d groups of %d", first.groups, jobs), err)
+	}
+	for range samples {
+		if last, err = ask(); err != nil {
+			return fmt.Errorf("process-exporter: %w", err)
+		}
+	}
+	if last.groups < jobs || last.processes < float64(jobs*processes) {
+		return fmt.Errorf("process-exporter has %d groups of %.0f processes", last.groups, last.processes)
+	}
+	fmt.Printf("process-exporter, same jobs  %6.2f ms a sample (no disk, no pressure, no queue's jobs)\n", 1000*(last.cpu-first.cpu)/float64(samples))
+	return nil
+}
+
+// exporter is what process-exporter says of itself, and how much it measures.
+type exporter struct {
+	cpu, processes float64
+	groups         int
 }
 
 func report(first, last metrics) error {
@@ -131,19 +200,11 @@ func scrape(ctx context.Context, dir string, every time.Duration, wanted func(me
 }
 
 func read(ctx context.Context, client *http.Client) (m metrics, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ahostd/metrics", nil)
+	text, err := get(ctx, client, "http://ahostd/metrics")
 	if err != nil {
 		return m, err
 	}
-	r, err := client.Do(request)
-	if err != nil {
-		return m, err
-	}
-	text, err := io.ReadAll(r.Body)
-	if err = errors.Join(err, r.Body.Close()); err != nil {
-		return m, err
-	}
-	values, err := exposition.Check(string(text))
+	values, err := exposition.Check(text)
 	for key, v := range values {
 		name, _, _ := strings.Cut(key, "{")
 		for of, to := range map[string]*float64{
@@ -156,4 +217,17 @@ func read(ctx context.Context, client *http.Client) (m metrics, err error) {
 		}
 	}
 	return m, err
+}
+
+func get(ctx context.Context, client *http.Client, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	r, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(r.Body)
+	return string(text), errors.Join(err, r.Body.Close())
 }

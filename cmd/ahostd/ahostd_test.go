@@ -105,7 +105,23 @@ func scrape(t *testing.T, dir string) map[string]float64 {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
+	takenByPromtool(t, string(text))
 	return samples
+}
+
+// takenByPromtool puts metrics to Prometheus' own check, where that is installed.
+func takenByPromtool(t *testing.T, text string) {
+	t.Helper()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Log("promtool is not installed (Debian: apt install prometheus): the metrics are checked by our own reader alone")
+		return
+	}
+	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(text)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s\nof\n%s", err, out, text)
+	}
 }
 
 // TestJobOfMiniq measures a job of the bundled queue from end to end, against what the job
@@ -304,6 +320,7 @@ func TestAbsentFigures(t *testing.T) {
 		At: at.Add(2 * time.Second), Jobs: []measure.Job{{Key: key, Source: measure.FromGroupV2, CPU: some, Disks: []measure.Disk{{Device: "a\"b\n", WrittenBytes: some}}}},
 		Lacks: []measure.Lack{{Figure: measure.Memory, N: 1, Why: "why\x1b[31m"}},
 	}
+	takenByPromtool(t, string(metricsText("h\"", &now, own{})))
 	samples, err := exposition.Check(string(metricsText("h\"", &now, own{})))
 	if err != nil {
 		t.Fatal(err)
