@@ -21,7 +21,7 @@ KINDS ?= deb rpm
 # a host without our libraries are static. The others ask the system for users'
 # names, which takes its library.
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
-STATIC := $(filter adummy asplit-task asub esub miniq-keeper,$(PROGRAMS))
+STATIC := $(filter adummy ahostd-root asplit-task asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
 # ajobs is each of these when it is called by that name.
 WRAPPERS := ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot
@@ -252,7 +252,7 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	install -m 644 completions/_allotment $(TO)$(ZSHDIR)/_allotment
 	set -e; for name in $(filter-out asub,$(COMPLETED)); do \
 		ln -sfn asub $(TO)$(BASHDIR)/$$name; ln -sfn asub.fish $(TO)$(FISHDIR)/$$name.fish; done
-	set -e; for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|g' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
+	set -e; for unit in $(UNITS); do sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
 	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|g' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)

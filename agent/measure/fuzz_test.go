@@ -21,7 +21,7 @@ func FuzzTexts(f *testing.F) {
 		b := []byte(text)
 		keyed(b, "usage_usec")
 		parsePressure(b)
-		parseIO(b)
+		ParseIO(b)
 		parseKB(b, "VmSwap")
 		parseDevices(b)
 		device(text)
@@ -36,7 +36,7 @@ func FuzzTexts(f *testing.F) {
 				t.Errorf("mounted at %q", h.point)
 			}
 		}
-		c := parseEnvironment(b)
+		c := ParseEnvironment(b)
 		for _, keeper := range []bool{false, true} {
 			if queue, id := c.queue(keeper); (queue == "") != (id == backends.ID{}) {
 				t.Errorf("%q %v", queue, id)

@@ -139,6 +139,8 @@ type Seen struct{ Processes, Groups, Descriptors int }
 type Options struct {
 	Proc string // "": /proc. Its self/mountinfo says where control groups are.
 
+	Root Root // nil: what only root may read is not read
+
 	MaxJobs        int // 0: 2,000
 	MaxJobsOfUser  int // found by environments, which any user writes; 0: 500
 	MaxProcesses   int // 0: 50,000

@@ -161,9 +161,9 @@ func parseDevices(text []byte) map[string]string {
 	return names
 }
 
-// parseIO reads /proc/PID/io: what the process, its ended threads and the children that it
+// ParseIO reads /proc/PID/io: what the process, its ended threads and the children that it
 // waited for have caused to be read from and written to storage.
-func parseIO(text []byte) (read, written Value) {
+func ParseIO(text []byte) (read, written Value) {
 	for line := range bytes.Lines(text) {
 		name, value, _ := bytes.Cut(line, []byte{':'})
 		switch string(name) {
@@ -204,12 +204,9 @@ func parseKB(text []byte, name string) Value {
 	return Value{}
 }
 
-// claims are the jobs that an environment names.
-type claims struct{ miniq, slurm, lsf backends.ID }
-
-// parseEnvironment finds the jobs' IDs in an environment. Only the first variable of a name
+// ParseEnvironment finds the jobs' IDs in an environment. Only the first variable of a name
 // counts, as for getenv(3).
-func parseEnvironment(text []byte) (c claims) {
+func ParseEnvironment(text []byte) (c Claims) {
 	var index string
 	seen := map[string]bool{}
 	for entry := range bytes.SplitSeq(text, []byte{0}) {
@@ -219,11 +216,11 @@ func parseEnvironment(text []byte) (c claims) {
 		}
 		switch name {
 		case "ALLOTMENT_JOBID":
-			c.miniq = jobID(value)
+			c.Miniq = jobID(value)
 		case "SLURM_JOB_ID":
-			c.slurm = jobID(value)
+			c.Slurm = jobID(value)
 		case "LSB_JOBID":
-			c.lsf = jobID(value)
+			c.LSF = jobID(value)
 		case "LSB_JOBINDEX":
 			index = value
 		default:
@@ -231,9 +228,9 @@ func parseEnvironment(text []byte) (c claims) {
 		}
 		seen[name] = true
 	}
-	if c.lsf.Index == 0 && index != "" && index != "0" {
-		if element := jobID(strconv.FormatInt(c.lsf.Job, 10) + "[" + index + "]"); element != (backends.ID{}) {
-			c.lsf = element
+	if c.LSF.Index == 0 && index != "" && index != "0" {
+		if element := jobID(strconv.FormatInt(c.LSF.Job, 10) + "[" + index + "]"); element != (backends.ID{}) {
+			c.LSF = element
 		}
 	}
 	return c

@@ -31,6 +31,8 @@ type process struct {
 	keeps   *job   // of a keeper: its job, as far as is known
 	locked  bool   // it is another user's, and its environment may not be read
 	ioKnown bool
+	ioRoot  bool        // its io is root's to read
+	answer  *RootClaims // root's, in the sample that asks for it
 
 	now, last        use
 	excess, debt     uint64 // see account.settle
@@ -152,15 +154,26 @@ func (s *Sampler) readUse(p *process) {
 
 // readBytes reads what a process and the children that it waited for moved to and from storage.
 func (s *Sampler) readBytes(p *process) {
-	text, err := s.files.read(&p.io)
-	if err != nil {
-		return // such as of a setuid program: what was read last stays
-	}
-	read, written := parseIO(text)
-	if !read.Known || !written.Known {
+	if p.ioRoot {
+		s.wantBytes = append(s.wantBytes, p)
 		return
 	}
-	bytes := counters{ofRead: read.N, ofWritten: written.N}
+	text, err := s.files.read(&p.io)
+	if err != nil { // such as of a setuid program: what was read last stays
+		if s.rootMay(err) {
+			p.ioRoot = true
+			s.wantBytes = append(s.wantBytes, p)
+		}
+		return
+	}
+	if read, written := ParseIO(text); read.Known && written.Known {
+		p.moved(read.N, written.N)
+	}
+}
+
+// moved notes the bytes that a process has moved.
+func (p *process) moved(read, written uint64) {
+	bytes := counters{ofRead: read, ofWritten: written}
 	for i := ofRead; i <= ofWritten; i++ {
 		p.now.total[i], p.now.gathered[i] = bytes[i], bytes[i]
 		if !p.ioKnown {
@@ -198,14 +211,18 @@ func (s *Sampler) classify(p *process) {
 		return
 	}
 	p.looks++
-	if !keeper {
+	if !keeper && p.answer == nil {
 		if g := s.groupOf(p); g != nil {
 			p.job = g.job
 			s.own(g, p)
 			return
 		}
 	}
-	if queue, id := s.claimed(p, keeper); queue != "" {
+	claims, pending := s.claimed(p)
+	if pending {
+		return
+	}
+	if queue, id := claims.queue(keeper); queue != "" {
 		p.job = s.jobOf(Key{queue, id, s.realUser(p)})
 		if keeper {
 			p.parent.keeps = p.job
@@ -234,30 +251,39 @@ func (s *Sampler) groupOf(p *process) *group {
 	return nil
 }
 
-// claimed returns the job that a process's environment names. Jobs of miniq have the
-// variables of other queues, too, and pass theirs on to jobs that they submit elsewhere.
-func (s *Sampler) claimed(p *process, keeper bool) (Queue, backends.ID) {
+// claimed returns the jobs that a process's environment names; pending: root is asked first.
+func (s *Sampler) claimed(p *process) (c Claims, pending bool) {
+	if p.answer != nil {
+		c = p.answer.Claims
+		p.answer = nil
+		return c, false
+	}
 	text, err := s.files.readOnce(p.dir + "/environ")
+	if err != nil && s.rootMay(err) {
+		s.wantClaims = append(s.wantClaims, p)
+		return c, true
+	}
 	p.locked = err != nil && os.IsPermission(err) && owner(p.dir) > 0
 	if err != nil {
-		return "", backends.ID{}
+		return c, false
 	}
-	return parseEnvironment(text).queue(keeper)
+	return ParseEnvironment(text), false
 }
 
-// queue decides which of the claims counts.
-func (c claims) queue(keeper bool) (Queue, backends.ID) {
+// queue decides which of the claims counts. Jobs of miniq have the variables of other queues,
+// too, and pass theirs on to jobs that they submit elsewhere.
+func (c Claims) queue(keeper bool) (Queue, backends.ID) {
 	none := backends.ID{}
-	ownNames := (c.slurm == none || c.slurm.Job == c.miniq.Job) && (c.lsf == none || c.lsf == c.miniq)
+	ownNames := (c.Slurm == none || c.Slurm.Job == c.Miniq.Job) && (c.LSF == none || c.LSF == c.Miniq)
 	switch {
-	case c.miniq != none && (keeper || ownNames):
-		return Miniq, c.miniq
+	case c.Miniq != none && (keeper || ownNames):
+		return Miniq, c.Miniq
 	case keeper:
 		return "", none
-	case c.slurm != none:
-		return Slurm, c.slurm
-	case c.lsf != none:
-		return LSF, c.lsf
+	case c.Slurm != none:
+		return Slurm, c.Slurm
+	case c.LSF != none:
+		return LSF, c.LSF
 	}
 	return "", none
 }

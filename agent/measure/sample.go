@@ -24,6 +24,8 @@ type Sampler struct {
 	swapped   Value       // bytes of the host's memory that are swapped out
 	tooMany   int         // processes that are left out
 	leftOut   int         // jobs likewise
+
+	wantClaims, wantBytes []*process // that root is asked for, in a sample
 }
 
 // job is a job that is, or was a moment ago, on this host.
@@ -73,6 +75,7 @@ func (s *Sampler) Sample(now time.Time) Sample {
 	for _, p := range s.processes {
 		s.classify(p)
 	}
+	s.askClaims()
 	s.readSwap()
 	living := map[*job][]*process{}
 	for _, p := range s.processes {
@@ -84,7 +87,9 @@ func (s *Sampler) Sample(now time.Time) Sample {
 	for _, j := range s.jobs {
 		j.living = living[j]
 	}
-	s.accountFor(ended)
+	supervisors := s.supervisors()
+	s.askBytes()
+	s.accountFor(ended, supervisors)
 	devices := s.devices()
 	result := Sample{At: now}
 	for _, j := range s.jobs {
@@ -125,17 +130,16 @@ func (s *Sampler) count(user, change int) {
 }
 
 // accountFor brings the jobs' accounts up to date.
-func (s *Sampler) accountFor(ended []*process) {
+func (s *Sampler) accountFor(ended []*process, supervisors map[*job]map[*process]bool) {
 	of := map[*job][]*process{}
 	for _, p := range ended {
 		if p.job != nil {
 			of[p.job] = append(of[p.job], p)
 		}
 	}
-	now := s.supervisors()
 	for _, j := range s.jobs {
 		j.account.end(of[j], j)
-		j.account.supervise(now[j])
+		j.account.supervise(supervisors[j])
 	}
 }
 

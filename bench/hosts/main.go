@@ -4,7 +4,9 @@
 //	hosts -programs DIR [-jobs 200] [-processes 5] [-samples 40]
 //
 // It starts the jobs' processes, which sleep, and ahostd with a sample each second, and
-// reads ahostd's own metrics every 15 s, as a Prometheus does. It exits with 1 above a budget.
+// reads ahostd's own metrics every 15 s, as a Prometheus does. As root it starts them as
+// another user, and ahostd by its root helper, as the service does, and counts both. It exits
+// with 1 above a budget.
 // Where Prometheus' process-exporter is installed it measures the same processes, each job
 // as a group, and its cost stands beside ahostd's.
 package main
@@ -27,6 +29,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/exposition"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
@@ -65,33 +68,63 @@ func run(ctx context.Context, programs string, jobs, processes, samples int) (er
 			_ = c.Wait() // it was killed
 		}
 	}()
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("ahostd: {every: 1s}\n"), 0o600); err != nil {
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("ahostd: {every: 1s}\n"), 0o644); err != nil { //nolint:gosec // the service's user reads it
 		return err
 	}
-	begin := func(env string, argv ...string) error {
+	asRoot := os.Getuid() == 0
+	if asRoot {
+		if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, serviceID, serviceID)); err != nil { //nolint:gosec // likewise
+			return err
+		}
+	}
+	begin := func(as *syscall.Credential, env []string, argv ...string) error {
 		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		c.Env = append(os.Environ(), env)
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		c.Env = append(os.Environ(), env...)
+		c.Dir = "/"
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
 		c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 		all = append(all, c)
 		return c.Start()
 	}
+	var owner *syscall.Credential
+	if asRoot {
+		owner = &syscall.Credential{Uid: 1, Gid: 1}
+	}
+	programs, err = filepath.Abs(programs)
+	if err != nil {
+		return err
+	}
 	script := strings.Repeat("sleep 3600 & ", processes-1) + "wait"
 	for i := range jobs {
-		if err := begin(fmt.Sprintf("SLURM_JOB_ID=%d", 1000+i), "sh", "-c", script); err != nil {
+		if err := begin(owner, []string{fmt.Sprintf("SLURM_JOB_ID=%d", 1000+i)}, "sh", "-c", script); err != nil {
 			return err
 		}
 	}
-	if err := begin("ALLOTMENT_HOME="+dir, filepath.Join(programs, "ahostd")); err != nil {
+	helper := 0
+	if asRoot {
+		err = begin(nil, []string{"ALLOTMENT_CONFIG=" + config, "RUNTIME_DIRECTORY=" + dir}, filepath.Join(programs, "ahostd-root"))
+		helper = all[len(all)-1].Process.Pid
+	} else {
+		err = begin(nil, []string{"ALLOTMENT_HOME=" + dir}, filepath.Join(programs, "ahostd"))
+	}
+	if err != nil {
 		return err
 	}
 	first, err := scrape(ctx, dir, time.Second, func(m metrics) bool { return m.jobs >= float64(jobs) && m.samples >= 5 })
 	if err != nil {
 		return err
 	}
+	first.helper = used(helper)
 	last, err := scrape(ctx, dir, scrapeEvery, func(m metrics) bool { return m.samples >= first.samples+float64(samples) })
 	if err != nil {
 		return err
+	}
+	last.helper = used(helper)
+	if asRoot {
+		last.resident += float64(proc.Resident(helper))
+	} else {
+		fmt.Println("skip: not root: without the root helper")
 	}
 	if err := report(first, last); err != nil {
 		return err
@@ -100,7 +133,7 @@ func run(ctx context.Context, programs string, jobs, processes, samples int) (er
 }
 
 // compare measures process-exporter on the same jobs: it reads the processes when it is asked.
-func compare(ctx context.Context, dir string, jobs, processes, samples int, begin func(env string, argv ...string) error) error {
+func compare(ctx context.Context, dir string, jobs, processes, samples int, begin func(as *syscall.Credential, env []string, argv ...string) error) error {
 	program, err := exec.LookPath("prometheus-process-exporter")
 	if err != nil {
 		fmt.Println("beside it: prometheus-process-exporter is not installed (Debian: apt install prometheus-process-exporter)")
@@ -116,7 +149,7 @@ func compare(ctx context.Context, dir string, jobs, processes, samples int, begi
 		return err
 	}
 	address := free.Addr().String()
-	if err := errors.Join(free.Close(), begin("", program, "-config.path", config, "-threads=false", "-gather-smaps=false", "-web.listen-address", address)); err != nil {
+	if err := errors.Join(free.Close(), begin(nil, nil, program, "-config.path", config, "-threads=false", "-gather-smaps=false", "-web.listen-address", address)); err != nil {
 		return err
 	}
 	var first, last exporter
@@ -162,10 +195,20 @@ type exporter struct {
 	groups         int
 }
 
+// serviceID is the user that ahostd runs as.
+const serviceID = 65534
+
+// used returns the processor time of the helper, in seconds.
+func used(pid int) float64 {
+	s, _ := proc.ReadStat(pid)
+	return (s.User + s.System).Seconds()
+}
+
 func report(first, last metrics) error {
-	each := (last.cpu - first.cpu) / (last.samples - first.samples)
+	samples := last.samples - first.samples
+	each := (last.cpu - first.cpu + last.helper - first.helper) / samples
 	fmt.Printf("%.0f jobs, %.0f processes on this host, %.0f descriptors\n", last.jobs, last.processes, last.descriptors)
-	fmt.Printf("processor time of a sample   %6.2f ms\n", 1000*each)
+	fmt.Printf("processor time of a sample   %6.2f ms, of which the root helper %.2f ms\n", 1000*each, 1000*(last.helper-first.helper)/samples)
 	fmt.Printf("of a core, a sample each 5 s %6.2f %%  (budget %.0f %%)\n", 100*each/5, 100*mostAtFive)
 	fmt.Printf("of a core, a sample each 1 s %6.2f %%  (budget %.0f %%)\n", 100*each, 100*mostAtOne)
 	fmt.Printf("memory                       %6.1f MiB (budget %d MiB)\n", last.resident/(1<<20), mostResident>>20)
@@ -176,7 +219,7 @@ func report(first, last metrics) error {
 }
 
 // metrics are those of ahostd about itself.
-type metrics struct{ samples, cpu, resident, jobs, processes, descriptors float64 }
+type metrics struct{ samples, cpu, helper, resident, jobs, processes, descriptors float64 }
 
 // scrapeEvery is how often a Prometheus asks.
 const scrapeEvery = 15 * time.Second

@@ -13,6 +13,9 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
+// rootHelper is the option by which ahostd-root starts ahostd.
+const rootHelper = "root-helper"
+
 func newApp() *cli.App {
 	return &cli.App{
 		Name:      "ahostd",
@@ -21,13 +24,16 @@ func newApp() *cli.App {
 		Description: "Without a command it measures the jobs of this host, whatever queue started them, and serves\n" +
 			"metrics for Prometheus at /metrics on its socket and, if the config says so (ahostd: listen:), on\n" +
 			"a loopback address. It runs in the foreground until SIGTERM, needs no privileges, and asks no\n" +
-			"queue. What can't be measured on this host is absent, and allotment_host_lacking counts it.\n" +
+			"queue. The service starts it by ahostd-root, which reads for it what only root may: the IDs of jobs\n" +
+			"in the environments of other users' processes, and what these read and write.\n" +
+			"What can't be measured on this host is absent, and allotment_host_lacking counts it.\n" +
 			"Where allotd runs on this machine, or an enrolment names it, it joins the farm's bus; nothing\n" +
 			"waits for that.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Usage: "read this `FILE`, not the usual config file"},
 			&cli.BoolFlag{Name: "check", Usage: "check the config and the enrolment, and serve nothing", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "identity", Usage: "print this host's name and public key on the bus", DisableDefaultText: true},
+			&cli.IntFlag{Name: rootHelper, Usage: "the `DESCRIPTOR` at which ahostd-root answers", Hidden: true},
 		},
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "ahostd top", Does: "show the jobs of this host, drawn anew every 2 s"},

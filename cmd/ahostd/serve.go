@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/exposition"
@@ -39,6 +40,14 @@ func serve(c *cli.Context) (err error) {
 		fmt.Fprintln(c.App.Writer, "The config can be served.")
 		return nil
 	}
+	options := measure.Options{}
+	var helper *root.Client
+	if c.IsSet(rootHelper) {
+		if helper, err = root.Connect(c.Int(rootHelper)); err != nil {
+			return err
+		}
+		options.Root = helper
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name this host: %w", err)
@@ -51,7 +60,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
-	a := &agent{host: host, log: log, sampler: measure.New(measure.Options{})}
+	a := &agent{host: host, log: log, sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
 	defer a.joinBus(c.Context, &config)()
 	a.sample(time.Now())
@@ -101,6 +110,7 @@ type agent struct {
 	host    string
 	log     *slog.Logger
 	sampler *measure.Sampler
+	helper  *root.Client // nil: there is none
 	samples uint64
 	lacks   map[string]bool // that were logged
 	last    atomic.Pointer[measured]
@@ -154,6 +164,9 @@ func (a *agent) run(ctx context.Context, every time.Duration, listeners []net.Li
 		select {
 		case <-ticker.C:
 			a.sample(time.Now())
+			if a.helper != nil && a.helper.Err() != nil {
+				return a.helper.Err() // the service starts both anew
+			}
 		case err := <-failed:
 			return fmt.Errorf("serve the metrics: %w", err)
 		case <-ctx.Done():

@@ -51,7 +51,7 @@ func TestInstall(t *testing.T) {
 	files := filesIn(t, stage)
 	for _, want := range []string{
 		"/opt/allotment/bin/asub", "/opt/allotment/bin/ajobs", "/opt/allotment/bin/pba", "/opt/allotment/bin/asplit", "/opt/allotment/lib/allotment/asplit-task", "/opt/allotment/lib/allotment/esub",
-		"/opt/allotment/lib/allotment/miniq-keeper", "/opt/allotment/lib/allotment/adummy", "/opt/allotment/share/man/man8/adummy.8",
+		"/opt/allotment/lib/allotment/miniq-keeper", "/opt/allotment/lib/allotment/ahostd-root", "/opt/allotment/lib/allotment/adummy", "/opt/allotment/share/man/man8/adummy.8",
 		"/opt/allotment/share/man/man1/ajobs.1", "/opt/allotment/share/man/man8/esub.8",
 		"/opt/allotment/share/bash-completion/completions/ajobs", "/opt/allotment/share/zsh/site-functions/_allotment",
 		"/opt/allotment/share/fish/vendor_completions.d/pba.fish", "/opt/allotment/lib/systemd/system/allotment-rebalance.service",
@@ -131,7 +131,7 @@ func TestReinstallKeepsConfig(t *testing.T) {
 }
 
 // TestUnits: systemd finds no error in the units, as they are installed, and those of the
-// engine and of ahostd are exposed by 2.0 at most.
+// engine and of ahostd are exposed by 2.0 at most, with ahostd's root helper by 2.6.
 func TestUnits(t *testing.T) {
 	built(t)
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -147,10 +147,10 @@ func TestUnits(t *testing.T) {
 	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
 		t.Errorf("systemd-analyze verify: %v: %s", err, text)
 	}
-	for _, name := range []string{"rebalance", "ahostd"} {
-		cmd = exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=20", units[slices.IndexFunc(units, func(u string) bool { return strings.Contains(u, name) })])
+	for name, most := range map[string]string{"rebalance": "20", "ahostd": "26"} {
+		cmd = exec.Command("systemd-analyze", "security", "--offline=true", "--threshold="+most, units[slices.IndexFunc(units, func(u string) bool { return strings.Contains(u, name) })])
 		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("the unit of %s is exposed by more than 2.0: %v\n%s", name, err, text)
+			t.Errorf("the unit of %s is exposed by more than %s tenths: %v\n%s", name, most, err, text)
 		}
 	}
 }

@@ -1,0 +1,97 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
+)
+
+// Client asks a helper. It is for one goroutine. After an error it asks no more: see Err.
+type Client struct {
+	conn    int
+	err     error
+	in, out []byte
+}
+
+// patience is how long an answer may take, in seconds.
+const patience = 60
+
+// Connect returns a client on an inherited descriptor. No program that this process starts has
+// it, and no other process of this user can take it from this one.
+func Connect(fd int) (*Client, error) {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		return nil, fmt.Errorf("descriptor %d is no socket of the root helper: only ahostd-root starts ahostd with one", fd)
+	}
+	unix.CloseOnExec(fd)
+	limit := unix.Timeval{Sec: patience}
+	err = errors.Join(
+		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), // else pidfd_getfd(2) hands the descriptor to the user's other processes
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
+	if err != nil {
+		return nil, fmt.Errorf("set up the root helper's socket: %w", err)
+	}
+	return &Client{conn: fd, in: make([]byte, maxAnswer+1)}, nil
+}
+
+// Err returns why the client asks no more; nil: it does.
+func (c *Client) Err() error { return c.err }
+
+// Claims asks for the jobs that processes' environments name.
+func (c *Client) Claims(of []measure.ProcessID) ([]measure.RootClaims, error) {
+	return ask(c, Claims, of, claimsSize, decodeClaims)
+}
+
+// Bytes asks for what processes have moved from and to storage.
+func (c *Client) Bytes(of []measure.ProcessID) ([]measure.RootBytes, error) {
+	return ask(c, Bytes, of, bytesSize, decodeBytes)
+}
+
+func ask[T any](c *Client, verb Verb, of []measure.ProcessID, size int, decode func([]byte) T) ([]T, error) {
+	all := make([]T, 0, len(of))
+	for some := range slices.Chunk(of, maxRecords) {
+		c.out = encodeRequest(c.out[:0], request{verb, some})
+		b, err := c.exchange()
+		if err == nil {
+			b, err = records(b, verb, len(some), size)
+		}
+		if err != nil {
+			c.err = fmt.Errorf("ask the root helper: %w", err)
+			return nil, c.err
+		}
+		for ; len(b) > 0; b = b[size:] {
+			all = append(all, decode(b))
+		}
+	}
+	return all, nil
+}
+
+func (c *Client) exchange() ([]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	if err := again(func() error { return unix.Sendto(c.conn, c.out, unix.MSG_NOSIGNAL, nil) }); err != nil {
+		return nil, err
+	}
+	var n int
+	err := again(func() (err error) { n, _, err = unix.Recvfrom(c.conn, c.in, 0); return err })
+	if err == nil && n == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return c.in[:max(n, 0)], err
+}
+
+// again repeats a call that a signal has interrupted.
+func again(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const usage = `NAME:
+   ahostd-root - start ahostd as its own user, and read for it what only root may read
+
+USAGE:
+   ahostd-root [OPTION-OF-AHOSTD]...
+
+allotment-ahostd.service runs it as root. It starts ahostd, which is beside it, as the user
+who owns the directory RUNTIME_DIRECTORY, without privileges, and ends with it. See ahostd(8).
+`
+
+// Run is the program. It returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+		fmt.Fprint(stdout, usage)
+		return 0
+	}
+	code, err := run(args)
+	if err != nil {
+		fmt.Fprintln(stderr, "ahostd-root:", err)
+	}
+	return code
+}
+
+// clientFD is the client's end of the pair, in the client.
+const clientFD = 3
+
+func run(args []string) (int, error) {
+	runtime.LockOSThread() // the client dies with the thread that started it
+	user, err := serviceUser(os.Getenv("RUNTIME_DIRECTORY"))
+	if err != nil {
+		return 2, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 1, fmt.Errorf("find ahostd: %w", err)
+	}
+	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+		return 1, fmt.Errorf("give up new privileges: %w", err)
+	}
+	if err := keep(mayStart | mayRead); err != nil {
+		return 1, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	}
+	if err != nil {
+		return 1, fmt.Errorf("make a socket for ahostd: %w", err)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	end := os.NewFile(uintptr(pair[1]), "ahostd's end")
+	program := filepath.Join(filepath.Dir(self), "ahostd")
+	client, err := os.StartProcess(program, append([]string{"ahostd", fmt.Sprintf("--root-helper=%d", clientFD)}, args...), &os.ProcAttr{
+		Env:   os.Environ(),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, end},
+		Sys:   &syscall.SysProcAttr{Credential: user, Pdeathsig: syscall.SIGKILL},
+	})
+	if err = errors.Join(err, end.Close()); err != nil {
+		return 1, fmt.Errorf("start %s as user %d: %w", program, user.Uid, err)
+	}
+	if err := keep(mayRead); err != nil {
+		return 1, errors.Join(err, client.Kill())
+	}
+	server, err := NewServer(pair[0], unix.Ucred{Pid: int32(client.Pid), Uid: user.Uid})
+	if err != nil {
+		return 1, errors.Join(err, client.Kill())
+	}
+	go func() {
+		for s := range signals {
+			_ = client.Signal(s) // it may have ended
+		}
+	}()
+	served := make(chan error, 1)
+	go func() {
+		if err := server.Serve(); !errors.Is(err, io.EOF) {
+			served <- err
+			_ = client.Kill() // it may have ended
+		}
+	}()
+	state, err := client.Wait()
+	if err != nil {
+		return 1, fmt.Errorf("wait for ahostd: %w", err)
+	}
+	select {
+	case err := <-served:
+		return 1, fmt.Errorf("serve ahostd: %w", err)
+	default:
+	}
+	if state.ExitCode() < 0 {
+		return 1, fmt.Errorf("ahostd ended by %v", state)
+	}
+	return state.ExitCode(), nil
+}
+
+// serviceUser returns the user who owns the service's directory, which systemd makes
+// (systemd.exec(5)); the name of a dynamic user is known to NSS alone, which takes the C library.
+func serviceUser(directory string) (*syscall.Credential, error) {
+	var st unix.Stat_t
+	if !filepath.IsAbs(directory) || strings.Contains(directory, ":") {
+		return nil, fmt.Errorf("RUNTIME_DIRECTORY is %q, want one absolute path: start the service allotment-ahostd, or ahostd itself, which needs no root", directory)
+	}
+	if err := unix.Lstat(directory, &st); err != nil {
+		return nil, fmt.Errorf("find the user to run ahostd as: RUNTIME_DIRECTORY: %s: %w", directory, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid == 0 || st.Gid == 0 {
+		return nil, fmt.Errorf("find the user to run ahostd as: RUNTIME_DIRECTORY: %s is no directory of a user and a group other than root", directory)
+	}
+	return &syscall.Credential{Uid: st.Uid, Gid: st.Gid}, nil
+}
+
+// Capabilities: to start ahostd; and to read afterwards, and to end another user's process, which
+// the kernel asks of a parent even when that dies (prctl(2), PR_SET_PDEATHSIG).
+const (
+	mayStart = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+	mayRead  = 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_KILL
+)
+
+// keep drops all capabilities but these, on all threads; none is inherited.
+func keep(capabilities uint32) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{{Effective: capabilities, Permitted: capabilities}}
+	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); err != nil {
+		return fmt.Errorf("keep the capabilities %#x: %w: the service allotment-ahostd starts this program as root", capabilities, err)
+	}
+	return nil
+}
+
+// onAllThreads makes a system call on each thread of this process, which has no C in it.
+func onAllThreads(call, a, b, c uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
