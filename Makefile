@@ -51,7 +51,7 @@ DATADIR := $(PREFIX)/share/allotment
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
 # These tests take a while and have targets of their own.
-TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf|web)$$')
+TESTED = $$($(GO) list ./... | grep -vE '/test/(agents|kill|crash|slurm|lsf|web)$$')
 # These tests only run programs, which the race detector does not see.
 PROGRAM_TESTS := '/test/(clock|completion|days|docs|idle|install)$$'
 RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
@@ -183,8 +183,12 @@ breaks: ## break each law by a small patch: exactly that law must fail (those of
 same-plans: ## plan.Make decides as it did in an older tree: make same-plans OLD=REVISION [FARMS=20000] [TRACE=FILE.swf.gz]
 	$(GO) run ./test/sameplans -old '$(OLD)' -farms '$(or $(FARMS),20000)' -trace '$(TRACE)'
 
-test-kill: build ## kill pba between any two of its calls
-	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill
+test-kill: build ## kill pba between any two of its calls, and the agents at random
+	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill ./test/agents
+
+.PHONY: test-agents
+test-agents: build ## guaranteed slots with agents that are killed at random, beside a farm without them, ten minutes each (AGENTS_TIME=)
+	$(UMASK) ALLOTMENT_AGENTS_TIME=$(or $(AGENTS_TIME),10m) $(GO) test -count=1 -timeout=2h -v ./test/agents
 
 # As root with munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1 and
 # task-spooler it compares all; it leaves out what is missing, and prints that.
