@@ -45,6 +45,7 @@ func (s *Server) addAPI(mux *http.ServeMux) {
 	a.addPlan()
 	a.addRequests()
 	a.addViews()
+	a.addHosts()
 	mux.HandleFunc(apiPath+"/", func(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "there is no such address: see "+apiDescription+".json")
 	})

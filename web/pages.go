@@ -6,6 +6,7 @@ func pages() []page {
 		farmPage(),
 		calendarPage(),
 		jobPage(),
+		hostsPage(),
 		reportsPage(),
 	}
 }

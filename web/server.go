@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/allotment-hpc/allotment/agent/watch"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -30,6 +31,7 @@ type Options struct {
 	Now     func() time.Time
 	Zone    *time.Location // that times are shown in, as reports have them
 	Bus     *bus.Hub       // nil: there is none
+	Hosts   *watch.Watch   // nil: none are heard
 }
 
 // Server serves the page.

@@ -366,3 +366,13 @@ func TestSwap(t *testing.T) {
 		}
 	}
 }
+
+func TestHost(t *testing.T) {
+	h := ReadHost("")
+	if h.Boot == "" || !h.Memory.Known || !h.Available.Known || h.Available.N > h.Memory.N || h.Load == nil {
+		t.Errorf("%+v", h)
+	}
+	if h := ReadHost(t.TempDir()); h != (Host{}) {
+		t.Errorf("of nothing: %+v", h)
+	}
+}

@@ -16,7 +16,7 @@ import (
 // Bounds of messages.
 const (
 	MaxBeat   = 2 << 10   // bytes
-	MaxReport = 512 << 10 // bytes
+	MaxReport = 256 << 10 // bytes: the most that the bus carries in a message
 	MaxJobs   = 2000      // of a report
 
 	maxText  = 64 // bytes
@@ -127,15 +127,22 @@ func figures(j *measure.Job, d *measure.Disk) []*measure.Value {
 
 // Encode returns the report as a message. Of more jobs than a report holds it has the first.
 func (r *Report) Encode() []byte {
-	jobs := r.Jobs[:min(len(r.Jobs), MaxJobs)]
-	b := make([]byte, 0, 16+96*len(jobs))
+	const head = 1 + 2*binary.MaxVarintLen64
+	n := 0
+	body := make([]byte, 0, 96*min(len(r.Jobs), MaxJobs))
+	for n < min(len(r.Jobs), MaxJobs) {
+		longer := appendJob(body, r.Jobs[n])
+		if head+len(longer) > MaxReport {
+			break
+		}
+		body = longer
+		n++
+	}
+	b := make([]byte, 0, head+len(body))
 	b = append(b, reportVersion)
 	b = binary.AppendUvarint(b, uint64(max(0, r.Elapsed.Milliseconds())))
-	b = binary.AppendUvarint(b, uint64(len(jobs)))
-	for i := range jobs {
-		b = appendJob(b, jobs[i])
-	}
-	return b
+	b = binary.AppendUvarint(b, uint64(n))
+	return append(b, body...)
 }
 
 func appendJob(b []byte, j measure.Job) []byte {

@@ -337,6 +337,9 @@ func TestReportIsSmall(t *testing.T) {
 		t.Errorf("50 jobs: %d bytes", n)
 	}
 	r := full(MaxJobs + 1)
+	if got, err := ParseReport(r.Encode()); err != nil || len(got.Jobs) != MaxJobs {
+		t.Errorf("%d jobs, %v", len(got.Jobs), err)
+	}
 	for i := range r.Jobs {
 		var d measure.Disk
 		for _, v := range figures(&r.Jobs[i], &d) {
@@ -344,7 +347,7 @@ func TestReportIsSmall(t *testing.T) {
 		}
 	}
 	data := r.Encode()
-	if got, err := ParseReport(data); len(data) > MaxReport || err != nil || len(got.Jobs) != MaxJobs {
+	if got, err := ParseReport(data); len(data) > MaxReport || err != nil || len(got.Jobs) < MaxJobs/2 {
 		t.Errorf("%d bytes, %d jobs, %v", len(data), len(got.Jobs), err)
 	}
 }

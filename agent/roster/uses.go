@@ -152,33 +152,28 @@ func (u *Uses) Forget(host string) {
 	delete(u.hosts, host)
 }
 
-// current reports whether a job was in its host's last report, and that is no older than a
-// lost host's.
-func (h *hostUses) current(j *use, now time.Time) bool {
-	return j.seen.Equal(h.at) && now.Sub(h.at) < 2*silence
-}
-
-// Now returns what jobs use that are running, those that want says; by host, queue, ID, user.
-func (u *Uses) Now(now time.Time, want func(*Use) bool) (all []Use) {
+// Now returns what jobs use that their hosts' last reports have, those that want says; by
+// host, queue, ID, user.
+func (u *Uses) Now(want func(*Use) bool) (all []Use) {
 	for _, h := range u.hosts {
-		all = h.now(all, now, want)
+		all = h.now(all, want)
 	}
 	slices.SortFunc(all, compareUses)
 	return all
 }
 
 // Of is Now of the jobs of a host.
-func (u *Uses) Of(host string, now time.Time, want func(*Use) bool) (all []Use) {
+func (u *Uses) Of(host string, want func(*Use) bool) (all []Use) {
 	if h := u.hosts[host]; h != nil {
-		all = h.now(nil, now, want)
+		all = h.now(nil, want)
 	}
 	slices.SortFunc(all, compareUses)
 	return all
 }
 
-func (h *hostUses) now(all []Use, now time.Time, want func(*Use) bool) []Use {
+func (h *hostUses) now(all []Use, want func(*Use) bool) []Use {
 	for _, j := range h.jobs {
-		if h.current(j, now) && want(&j.Use) {
+		if j.seen.Equal(h.at) && want(&j.Use) {
 			all = append(all, j.Use)
 		}
 	}

@@ -1,0 +1,75 @@
+package desk
+
+import (
+	"context"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// MayReadUse returns which jobs' measures the caller may read: all for an admin, else the
+// caller's own and those of the projects that the caller manages. A job is named as its host
+// measured it: by its queue, its ID and the user ID of its processes, or -1 where that is
+// not known.
+func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.ID, uid int) bool, error) {
+	roles, who := d.PBA.Roles, d.Caller
+	if roles.Admin(who.Caller) {
+		return func(string, backends.ID, int) bool { return true }, nil
+	}
+	owners, err := d.managed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[int]string{}
+	return func(queue string, id backends.ID, uid int) bool {
+		if uid == who.UID {
+			return true
+		}
+		// What a user's processes say of the job that they are of proves nothing of another
+		// user's: the farm's own record must have this user.
+		owner, ok := owners[id]
+		if !ok || queue != d.Config.Backend || uid < 0 {
+			return false
+		}
+		name, ok := names[uid]
+		if !ok {
+			if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+				name = u.Username
+			}
+			names[uid] = name
+		}
+		return name == owner
+	}, nil
+}
+
+// managed returns the jobs of the projects that the caller manages, and their users, as the
+// last cycle saw them.
+func (d *Desk) managed(ctx context.Context) (map[backends.ID]string, error) {
+	projects, err := d.ledger.Projects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]bool{}
+	for i := range projects {
+		own[projects[i].Name] = d.Caller.User != "" && slices.Contains(projects[i].Managers, d.Caller.User)
+	}
+	if !slices.ContainsFunc(projects, func(p Project) bool { return own[p.Name] }) {
+		return nil, nil
+	}
+	r, err := d.observe(ctx)
+	if Temporary(err) {
+		return nil, nil // no cycle has ended yet: there is no record of whose job is whose
+	}
+	if err != nil {
+		return nil, err
+	}
+	owners := map[backends.ID]string{}
+	for i := range r.State.Farm.Jobs {
+		if j := &r.State.Farm.Jobs[i]; own[j.Project] {
+			owners[j.ID] = j.User
+		}
+	}
+	return owners, nil
+}
