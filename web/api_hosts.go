@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-// errNoBus is returned where no hosts are heard.
-var errNoBus = &statusError{http.StatusNotFound, "this allotd hears no hosts: its bus is off (bus: in the config)"}
+// errNotHeard is returned where no hosts are heard.
+var errNotHeard = &statusError{http.StatusNotFound, errNoBus.Error()}
 
 // agentView is a host, as its agent's heartbeats have it.
 type agentView struct {
@@ -145,7 +145,7 @@ const (
 func (a api) addHosts() {
 	add(a, http.MethodGet, "/agents", "get-agents", "the hosts whose agents are heard", func(context.Context, *desk.Desk, *struct{}) (*agentsOut, error) {
 		if a.server.Hosts == nil {
-			return nil, errNoBus
+			return nil, errNotHeard
 		}
 		out := &agentsOut{}
 		hosts, leftOut := a.server.Hosts.Hosts()
@@ -202,7 +202,7 @@ func viewsOf(uses []roster.Use) []useView {
 // the others.
 func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h roster.Host, uses []roster.Use, others int, err error) {
 	if s.Hosts == nil {
-		return h, nil, 0, errNoBus
+		return h, nil, 0, errNotHeard
 	}
 	h, ok := s.Hosts.Host(host)
 	if !ok {
@@ -226,7 +226,7 @@ func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h ros
 // all of these.
 func (s *Server) usesOf(ctx context.Context, d *desk.Desk, wanted map[backends.ID]bool) ([]roster.Use, error) {
 	if s.Hosts == nil {
-		return nil, errNoBus
+		return nil, errNotHeard
 	}
 	may, err := d.MayReadUse(ctx)
 	if err != nil {

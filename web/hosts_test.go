@@ -52,8 +52,8 @@ const hostileVersion = "<script>alert(1)</script>"
 
 func TestHostsAreListed(t *testing.T) {
 	s := newSite(t)
-	s.want(s.get(dora, "/hosts"), http.StatusOK, "its bus is off")
-	s.want(s.call(dora, http.MethodGet, "/agents", ""), http.StatusNotFound, "its bus is off")
+	s.want(s.get(dora, "/hosts"), http.StatusOK, "allotd has no bus")
+	s.want(s.call(dora, http.MethodGet, "/agents", ""), http.StatusNotFound, "allotd has no bus")
 	s.hears()
 	w := s.get(dora, "/hosts")
 	s.want(w, http.StatusOK, `<a href="/hosts/n1">n1</a>`, "2 hosts", "2 here", `title="`, ">1.25<", "16.0G of 64.0G", "&lt;script&gt;")

@@ -13,6 +13,8 @@ import (
 type Row struct {
 	Job    *backends.Job
 	Record *backends.Record // nil: none that may be read, or none is needed
+	Use    *Use             // nil: it is not measured, or may not be read, or is not needed
+	Now    bool             // the list is of what jobs use now, not of what they have used
 }
 
 // field is a column that ajobs -o prints, under LSF's name.
@@ -21,6 +23,8 @@ type field struct {
 	width       int  // LSF's own, in characters
 	prose       bool // what is too long for its column loses its end, not its beginning
 	record      bool // it is in the job's record
+	use         bool // agents measure it
+	useAlone    bool // nothing else has it
 	// text returns what is printed; "" is printed as -.
 	text func(c *columns, r *Row) string
 	// number is what the column is sorted by; nil: the text.
@@ -184,8 +188,9 @@ func ofProcessorTime(name string, width int, used func(*backends.RunRecord) time
 }
 
 func ofMemory(name string) field {
-	return ofRun(name, 15, func(r *backends.RunRecord) float64 { return float64(r.MaxRSS) },
+	f := ofRun(name, 15, func(r *backends.RunRecord) float64 { return float64(r.MaxRSS) },
 		func(r *backends.RunRecord) string { return size(r.MaxRSS) })
+	return ofUse(name, f.width, &f)
 }
 
 // fields are the columns that there are, in LSF's order of them as far as it has one.
@@ -304,8 +309,11 @@ func fields() []field {
 		ofProcessorTime("cpu_used", 10, func(r *backends.RunRecord) time.Duration { return r.User + r.System }),
 		ofMemory("mem"),
 		ofMemory("max_mem"),
-		ofJob("swap", "", 15, nothing), // no queue of ours measures it
-		ofJob("pids", "", 20, nothing),
+		ofUse("swap", 15, &field{text: func(*columns, *Row) string { return "" }, number: func(*columns, *Row) float64 { return -1 }}),
+		ofUse("io", 15, nil),
+		ofUse("net", 15, nil),
+		ofUse("nthreads", 8, nil),
+		ofJob("pids", "", 20, nothing), // no queue of ours has it
 		ofNumber("slots", "", 5, true, func(j *backends.Job) int { return j.Slots }),
 		ofNumber("nreq_slot", "", 10, true, func(j *backends.Job) int { return j.Slots }),
 		ofNumber("nalloc_slot", "", 10, false, func(j *backends.Job) (n int) {

@@ -40,6 +40,7 @@ func WideFormat() Format {
 }
 
 // ParseFormat reads LSF's list of fields: FIELD[:[-][WIDTH]]… [delimiter='C'], between blanks.
+// Commas part fields, too: cpu,mem,io.
 func ParseFormat(text string) (Format, error) {
 	var f Format
 	words := strings.Fields(text)
@@ -55,11 +56,13 @@ func ParseFormat(text string) (Format, error) {
 			f.delimiter = d
 			continue
 		}
-		c, err := parseColumn(word)
-		if err != nil {
-			return Format{}, err
+		for _, part := range strings.Split(word, ",") {
+			c, err := parseColumn(part)
+			if err != nil {
+				return Format{}, err
+			}
+			f.columns = append(f.columns, c)
 		}
-		f.columns = append(f.columns, c)
 	}
 	switch {
 	case len(f.columns) == 0:
@@ -135,6 +138,14 @@ func fieldNamed(name string) (field, error) {
 // NeedsRecords reports whether a column is in the jobs' records.
 func (f *Format) NeedsRecords() bool {
 	return slices.ContainsFunc(f.columns, func(c column) bool { return c.record })
+}
+
+// NeedsUse reports whether agents measure a column, and whether nothing else has it.
+func (f *Format) NeedsUse() (needed, alone bool) {
+	for _, c := range f.columns {
+		needed, alone = needed || c.use, alone || c.useAlone
+	}
+	return needed, alone
 }
 
 // FormatTable is how a list in a format of its own is laid out.
@@ -230,6 +241,14 @@ func (o *Order) IsZero() bool { return len(o.keys) == 0 }
 // NeedsRecords reports whether a field is in the jobs' records.
 func (o *Order) NeedsRecords() bool {
 	return slices.ContainsFunc(o.keys, func(k sortKey) bool { return k.record })
+}
+
+// NeedsUse is that of a format.
+func (o *Order) NeedsUse() (needed, alone bool) {
+	for _, k := range o.keys {
+		needed, alone = needed || k.use, alone || k.useAlone
+	}
+	return needed, alone
 }
 
 // Sort sorts rows. Those that are equal in all fields stay as they are to each other.

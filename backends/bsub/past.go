@@ -144,10 +144,10 @@ func pastFields() []field {
 		ofPast("wait", func(c *columns, p *backends.Past) (time.Duration, bool) { return p.Waited(c.now), true }),
 		ofPast("run", lastRan),
 		ofPast("lost", func(_ *columns, p *backends.Past) (time.Duration, bool) { return p.Lost(), p.Record != nil }),
-		ofPast("cpu", func(_ *columns, p *backends.Past) (time.Duration, bool) {
+		nowOrPast(ofUse("cpu", 6, nil), ofPast("cpu", func(_ *columns, p *backends.Past) (time.Duration, bool) {
 			cpu, _, known := used(p)
 			return cpu, known
-		}),
+		})),
 		{
 			name: "maxmem", width: 8, record: true,
 			text: func(_ *columns, r *Row) string {

@@ -64,6 +64,9 @@ func serve(c *cli.Context) (err error) {
 	defer a.sampler.Close()
 	defer a.joinBus(c.Context, &config)()
 	a.sample(time.Now())
+	if a.link != nil {
+		go a.heartbeats(c.Context, a.link)
+	}
 	for _, l := range listeners {
 		log.Info("serving", "address", l.Addr().String())
 	}
@@ -119,7 +122,10 @@ type agent struct {
 
 // measured is a sample. Its text is made when it is first asked for: a Prometheus asks
 // less often than this host is measured.
-type measured struct{ text func() []byte }
+type measured struct {
+	sample *measure.Sample
+	text   func() []byte
+}
 
 // sample measures once.
 func (a *agent) sample(now time.Time) {
@@ -127,7 +133,7 @@ func (a *agent) sample(now time.Time) {
 	a.samples++
 	a.logLacks(s.Lacks)
 	use := ownUse(a.samples, time.Since(now))
-	a.last.Store(&measured{sync.OnceValue(func() []byte { return metricsText(a.host, &s, use) })})
+	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use) })})
 }
 
 // logLacks logs each lack once.

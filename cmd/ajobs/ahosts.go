@@ -16,9 +16,9 @@ import (
 )
 
 func hostsApp(p process) *cli.App {
-	return listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", "all about each host: memory, resources, and the jobs on it", &cli.App{
+	app := listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", "all about each host: memory, resources, and the jobs on it", &cli.App{
 		Name: "ahosts", Usage: "list hosts and how their slots are used, close and open them", ArgsUsage: "[HOST...]",
-		UsageText: "ahosts [-w | -l] [--json] [HOST...]\nahosts drain|close [--reason TEXT] HOST...\nahosts open HOST...",
+		UsageText: "ahosts [-w | -l] [--json] [HOST...]\nahosts --agents [-w | -o COLUMNS] [--json | --csv] [HOST...]\nahosts drain|close [--reason TEXT] HOST...\nahosts open HOST...",
 		Description: "Closed hosts take no new jobs; what runs there runs on, and the host is drained when that has ended.\n" +
 			"drain and close do the same, on the bundled queue, for its administrators. It lasts until open.",
 		Commands: []*cli.Command{
@@ -27,6 +27,19 @@ func hostsApp(p process) *cli.App {
 			closeCommand(p, "open", "let hosts take jobs again", true),
 		},
 	})
+	list := app.Action
+	app.Flags = append(app.Flags, agentFlags()...)
+	app.Action = func(c *cli.Context) error {
+		o, asked, err := agentsOptionsOf(c)
+		if err != nil {
+			return err
+		}
+		if asked {
+			return runAgents(c.Context, p, o, c.App.Writer)
+		}
+		return list(c)
+	}
+	return app
 }
 
 // errUnableToClose is for queues whose own commands close hosts.
@@ -89,7 +102,9 @@ func runHosts(ctx context.Context, p process, o listOptions, out io.Writer) erro
 	case o.json:
 		err = shell.PrintJSON(out, hostsJSON(hosts))
 	case o.long && len(hosts) > 0:
-		err = bsub.WriteHostDetails(out, hosts, farm.Jobs, queue.Abilities().SuspendFrees)
+		if err = bsub.WriteHostDetails(out, hosts, farm.Jobs, queue.Abilities().SuspendFrees); err == nil {
+			err = writeMeasured(ctx, p, hosts, out)
+		}
 	case len(hosts) > 0:
 		err = bsub.WriteHosts(out, hosts, o.wide, queue.Abilities().SuspendFrees)
 	case len(unknown) == 0:

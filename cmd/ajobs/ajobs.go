@@ -233,7 +233,7 @@ func (o jobsOptions) list(ctx context.Context, queue backends.Backend, p process
 	if o.order.IsZero() {
 		return jobs, unknown, nil
 	}
-	rows := rowsOf(ctx, p, queue, jobs, o.order.NeedsRecords())
+	rows := rowsOf(ctx, p, queue, jobs, &o.order)
 	o.order.Sort(rows, p.host(), p.now().Location(), p.now())
 	sorted := make([]backends.Job, len(rows))
 	for i := range rows {
@@ -248,19 +248,36 @@ func (o jobsOptions) print(ctx context.Context, p process, queue backends.Backen
 		return o.table(p).Write(out, jobs)
 	}
 	t := bsub.FormatTable{Format: *o.format, Wide: o.wide, NoHeader: o.noHeader, FromHost: p.host(), Zone: p.now().Location(), Now: p.now()}
-	return t.Write(out, rowsOf(ctx, p, queue, jobs, o.format.NeedsRecords()))
+	return t.Write(out, rowsOf(ctx, p, queue, jobs, o.format))
 }
 
-// rowsOf returns the jobs with their records, where these are needed.
-func rowsOf(ctx context.Context, p process, queue backends.Backend, jobs []backends.Job, needed bool) []bsub.Row {
+// needs is what a format or an order needs beside the jobs.
+type needs interface {
+	NeedsRecords() bool
+	NeedsUse() (needed, alone bool)
+}
+
+// rowsOf returns the jobs with their records and what they use, where these are needed.
+func rowsOf(ctx context.Context, p process, queue backends.Backend, jobs []backends.Job, by needs) []bsub.Row {
 	rows := make([]bsub.Row, len(jobs))
 	for i := range jobs {
 		rows[i].Job = &jobs[i]
 	}
-	if needed {
+	if by.NeedsRecords() {
 		for i, record := range readRecords(ctx, p, queue, jobs) {
 			rows[i].Record = record
 		}
+	}
+	needed, alone := by.NeedsUse()
+	if !needed {
+		return rows
+	}
+	uses, err := p.uses(ctx, jobs)
+	if err != nil && alone { // else what the queue has is shown
+		fmt.Fprintf(p.stderr, "ajobs: what jobs use can't be read: %s\n", shell.OneLine(err.Error()))
+	}
+	for i := range rows {
+		rows[i].Now, rows[i].Use = true, uses[jobs[i].ID]
 	}
 	return rows
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,10 @@ func bobsProcess(q *fake.Queue, stdout, stderr io.Writer) process {
 			return map[backends.ID]string{{Job: 7}: "3 jobs before it in the queue, \x1b[31m9 in all."}
 		},
 		explained: func(context.Context, []backends.ID, bool) map[backends.ID]story { return nil },
+		allotd:    func(context.Context, string, url.Values, any) error { return errors.New("no allotd runs") },
+		uses: func(context.Context, []backends.Job) (map[backends.ID]*bsub.Use, error) {
+			return nil, errors.New("no allotd runs")
+		},
 		group: func(name string) (func(string) bool, error) {
 			if name != "chipA" {
 				return nil, fmt.Errorf("no project or group %q", name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -38,7 +39,11 @@ type process struct {
 	outlook func(ctx context.Context, jobs []backends.Job) map[backends.ID]string
 	// explained returns what pba knows of jobs.
 	explained func(ctx context.Context, ids []backends.ID, past bool) map[backends.ID]story
-	filter    func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
+	// allotd asks an allotd of this machine at an address of its API.
+	allotd func(ctx context.Context, route string, query url.Values, answer any) error
+	// uses returns what jobs use, of those that the user may read.
+	uses   func(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error)
+	filter func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
@@ -46,6 +51,7 @@ func thisProcess() process {
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
 		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook, explained: explained,
+		allotd: askAllotd, uses: usesOf,
 	}
 }
 

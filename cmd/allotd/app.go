@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/agent/watch"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -83,7 +84,8 @@ func serve(c *cli.Context) (err error) {
 		}
 		defer hub.Close()
 	}
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
+	hosts := hear(c.Context, hub, log)
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
 	}
@@ -113,4 +115,23 @@ func openBus(ctx context.Context, config *configfile.Config, log *slog.Logger) (
 		Dir: filepath.Join(config.Paths.State, "bus"), Machine: machine, Log: log,
 		Listen: b.Listen, Servers: b.Servers, CA: b.CA, Enrol: b.Enrol, Address: b.Address,
 	})
+}
+
+// hear keeps the list of hosts by what the bus carries; nil: there is no bus.
+func hear(ctx context.Context, hub *bus.Hub, log *slog.Logger) *watch.Watch {
+	if hub == nil {
+		return nil
+	}
+	w := watch.New(log, time.Now)
+	hub.Receive(watch.BeatKind, func(m bus.Message) { w.Beat(m.Host, m.Payload) })
+	hub.Receive(watch.ReportKind, func(m bus.Message) { w.Report(m.Host, m.Payload) })
+	go w.Run(ctx, func() map[string]bool {
+		admitted := map[string]bool{}
+		known, _ := hub.Hosts()
+		for i := range known {
+			admitted[known[i].Name] = known[i].Withdrawn.IsZero()
+		}
+		return admitted
+	})
+	return w
 }

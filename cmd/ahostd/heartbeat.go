@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/roster"
+	"github.com/allotment-hpc/allotment/agent/watch"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/random"
+)
+
+// heartbeats sends a heartbeat every 5 s, and what each new sample says of the jobs, until the
+// context ends.
+func (a *agent) heartbeats(ctx context.Context, link *bus.Link) {
+	h := &heart{agent: a, link: link, run: random.Text(), began: time.Now()}
+	ticker := time.NewTicker(roster.Every)
+	defer ticker.Stop()
+	for {
+		h.beat()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// heart is what heartbeats remember.
+type heart struct {
+	agent    *agent
+	link     *bus.Link
+	run      string
+	began    time.Time
+	sequence uint64
+	reported *measure.Sample // last
+}
+
+func (h *heart) beat() {
+	sample := h.agent.last.Load().sample
+	h.sequence++
+	b := beatOf(measure.ReadHost(""), sample)
+	b.Run, b.Sequence = h.run, h.sequence
+	message, err := b.Encode()
+	if err == nil {
+		err = h.link.Publish(watch.BeatKind, message)
+	}
+	if err == nil && sample != h.reported {
+		h.reported = sample
+		r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
+		err = h.link.Publish(watch.ReportKind, r.Encode())
+	}
+	if err != nil {
+		h.agent.log.Warn("a heartbeat is not sent", "error", err)
+	}
+}
+
+// beatOf returns the heartbeat of a host, without its number.
+func beatOf(host measure.Host, sample *measure.Sample) roster.Beat {
+	b := roster.Beat{Boot: host.Boot, Version: shell.Version, Cores: runtime.NumCPU(), Memory: host.Memory.N, Load: host.Load, Jobs: min(len(sample.Jobs), roster.MaxJobs)}
+	if b.Boot == "" {
+		b.Boot = "unknown"
+	}
+	if host.Available.Known {
+		b.Available = &host.Available.N
+	}
+	for _, l := range sample.Lacks {
+		if n := len(b.Lacks); n == 0 || b.Lacks[n-1] != string(l.Figure) { // they are sorted
+			b.Lacks = append(b.Lacks, string(l.Figure))
+		}
+	}
+	return b
+}

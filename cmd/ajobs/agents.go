@@ -1,0 +1,454 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/user"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/nearest"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+)
+
+// agent is what is used here of a host in allotd's answer.
+type agent struct {
+	Host      string    `json:"host"`
+	Status    string    `json:"status"`
+	Since     time.Time `json:"since"`
+	Reason    string    `json:"reason"`
+	Heard     time.Time `json:"heard"`
+	Losses    int       `json:"losses"`
+	Cores     int       `json:"cores"`
+	Load      *float64  `json:"load,omitempty"`
+	Memory    uint64    `json:"memory_bytes"`
+	Available *uint64   `json:"available_bytes,omitempty"`
+	Jobs      int       `json:"jobs"`
+	Version   string    `json:"version"`
+	Lacks     []string  `json:"not_measured,omitempty"`
+}
+
+// used is what is used here of what a job uses on a host.
+type used struct {
+	Queue   string   `json:"queue"`
+	Job     string   `json:"job"`
+	UID     *int     `json:"uid"`
+	Cores   *float64 `json:"cores"`
+	Memory  *uint64  `json:"memory_bytes"`
+	Peak    *uint64  `json:"memory_peak_bytes"`
+	Swap    *uint64  `json:"swap_bytes"`
+	Reading *float64 `json:"read_bytes_per_second"`
+	Writing *float64 `json:"written_bytes_per_second"`
+	Net     *float64 `json:"net_bytes_per_second"`
+	Threads *uint64  `json:"threads"`
+}
+
+// askAllotd reads what an allotd on this machine answers at an address of its API into answer.
+// On its socket the kernel names the user who asks.
+func askAllotd(ctx context.Context, route string, query url.Values, answer any) error {
+	c, err := configfile.Load(yamlplain.Convert)
+	if err != nil {
+		return err
+	}
+	return askSocket(ctx, c.Web.SocketIn(c.Paths.Runtime), route, query, answer)
+}
+
+// Bounds of an answer.
+const (
+	askTime   = 20 * time.Second
+	maxAnswer = 64 << 20
+)
+
+func askSocket(ctx context.Context, socket, route string, query url.Values, answer any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("ask allotd at %s: %w", socket, err)
+		}
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://allotd/api/v1"+route+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
+	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
+		return fmt.Errorf("%w: no allotd runs on this machine (systemctl start allotment-allotd)", dial.Err)
+	}
+	if err != nil {
+		return errors.Unwrap(err) // it is of the address, which says nothing more
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return err
+	}
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	switch {
+	case len(text) > maxAnswer:
+		return fmt.Errorf("its answer has more than %v", unit.Size(maxAnswer))
+	case response.StatusCode != http.StatusOK:
+		_ = json.Unmarshal(text, &problem) // else the status says it
+		return errors.New(bsub.Visible(cmp.Or(problem.Detail, response.Status)))
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("read its answer: %w", err)
+	}
+	return nil
+}
+
+// agentColumn is a column of the list of agents.
+type agentColumn struct {
+	name  string
+	usual bool
+	text  func(a *agent, zone *time.Location) string
+}
+
+func agentColumns() []agentColumn {
+	size := func(n uint64) string { return unit.Size(min(n, 1<<62)).Short() }
+	at := func(t time.Time, zone *time.Location) string { return t.In(zone).Format(time.DateTime) }
+	return []agentColumn{
+		{"host", true, func(a *agent, _ *time.Location) string { return a.Host }},
+		{"status", true, func(a *agent, _ *time.Location) string { return a.Status }},
+		{"since", true, func(a *agent, zone *time.Location) string { return at(a.Since, zone) }},
+		{"cores", true, func(a *agent, _ *time.Location) string { return strconv.Itoa(a.Cores) }},
+		{"load", true, func(a *agent, _ *time.Location) string {
+			if a.Load == nil {
+				return ""
+			}
+			return fmt.Sprintf("%.2f", *a.Load)
+		}},
+		{"memory", true, func(a *agent, _ *time.Location) string { return size(a.Memory) }},
+		{"free", false, func(a *agent, _ *time.Location) string {
+			if a.Available == nil {
+				return ""
+			}
+			return size(*a.Available)
+		}},
+		{"jobs", true, func(a *agent, _ *time.Location) string { return strconv.Itoa(a.Jobs) }},
+		{"version", true, func(a *agent, _ *time.Location) string { return a.Version }},
+		{"heard", false, func(a *agent, zone *time.Location) string { return at(a.Heard, zone) }},
+		{"losses", false, func(a *agent, _ *time.Location) string { return strconv.Itoa(a.Losses) }},
+		{"lacks", false, func(a *agent, _ *time.Location) string { return strings.Join(a.Lacks, " ") }},
+		{"reason", false, func(a *agent, _ *time.Location) string { return a.Reason }},
+	}
+}
+
+// agentsOptions are the options of ahosts --agents.
+type agentsOptions struct {
+	names     []string // empty: all
+	columns   []agentColumn
+	json, csv bool
+}
+
+// agentFlags are the options of ahosts that go with --agents.
+func agentFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "agents", Usage: "the hosts whose agents (ahostd) allotd hears, on this machine: whether they are here, since when, and how busy; -w: and why", DisableDefaultText: true},
+		&cli.StringFlag{Name: "o", Usage: "with --agents: these `COLUMNS`: " + strings.Join(agentColumnNames(), ", ")},
+		&cli.BoolFlag{Name: "csv", Usage: "with --agents: print comma-separated values with a heading", DisableDefaultText: true},
+	}
+}
+
+func agentColumnNames() (names []string) {
+	for _, c := range agentColumns() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// agentsOptionsOf reads the options; false: --agents is not among them.
+func agentsOptionsOf(c *cli.Context) (o agentsOptions, asked bool, err error) {
+	if !c.Bool("agents") {
+		for _, name := range []string{"o", "csv"} {
+			if c.IsSet(name) {
+				return o, false, shell.Usagef("option %s goes with --agents", map[bool]string{true: "-", false: "--"}[len(name) == 1]+name)
+			}
+		}
+		return o, false, nil
+	}
+	o = agentsOptions{names: c.Args().Slice(), json: c.Bool("json"), csv: c.Bool("csv")}
+	switch {
+	case c.Bool("l"):
+		return o, true, shell.Usagef("--agents can't be combined with -l: ahosts -l HOST shows what is measured there")
+	case o.json && (o.csv || c.IsSet("o") || c.Bool("w")):
+		return o, true, shell.Usagef("--json has all columns: it can't be combined with --csv, -o or -w")
+	case c.IsSet("o") && c.Bool("w"):
+		return o, true, shell.Usagef("-o and -w exclude each other")
+	}
+	if c.IsSet("o") {
+		o.columns, err = parseAgentColumns(c.String("o"))
+		return o, true, err
+	}
+	for _, column := range agentColumns() {
+		if column.usual || c.Bool("w") && column.name == "reason" {
+			o.columns = append(o.columns, column)
+		}
+	}
+	return o, true, nil
+}
+
+// parseAgentColumns reads names of columns, between blanks or commas.
+func parseAgentColumns(text string) (columns []agentColumn, err error) {
+	known := agentColumns()
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
+		n := len(columns)
+		for _, c := range known {
+			if strings.EqualFold(c.name, name) {
+				columns = append(columns, c)
+			}
+		}
+		if len(columns) == n {
+			return nil, shell.Usagef("option -o: unknown column %q%s", bsub.Visible(name), cmp.Or(nearest.Hint(name, agentColumnNames()), " (known: "+strings.Join(agentColumnNames(), ", ")+")"))
+		}
+		if len(columns) > len(known) {
+			return nil, shell.Usagef("option -o: more than %d columns", len(known))
+		}
+	}
+	if len(columns) == 0 {
+		return nil, shell.Usagef("option -o: no column named (known: %s)", strings.Join(agentColumnNames(), ", "))
+	}
+	return columns, nil
+}
+
+// runAgents is ahosts --agents.
+func runAgents(ctx context.Context, p process, o agentsOptions, out io.Writer) error {
+	var answer struct {
+		Hosts   []agent `json:"hosts"`
+		LeftOut int     `json:"left_out"`
+	}
+	if err := p.allotd(ctx, "/agents", nil, &answer); err != nil {
+		return err
+	}
+	chosen, unknown := selectNamed(answer.Hosts, o.names, func(a agent) string { return a.Host })
+	var err error
+	switch {
+	case o.json:
+		if chosen == nil {
+			chosen = []agent{}
+		}
+		err = shell.PrintJSON(out, chosen)
+	case o.csv:
+		err = writeAgentsCSV(out, chosen, o.columns)
+	case len(chosen) > 0:
+		err = writeAgents(out, chosen, o.columns, p.now().Location())
+	case len(unknown) == 0:
+		fmt.Fprintln(p.stderr, "No host found: allotd hears no ahostd (see docs/hosts.md)")
+	}
+	if answer.LeftOut > 0 {
+		fmt.Fprintf(p.stderr, "ahosts: allotd's list is full: %d more hosts are left out\n", answer.LeftOut)
+	}
+	return cmp.Or(err, reportUnknown(p, "%s: no agent is heard of this host\n", unknown))
+}
+
+func writeAgents(out io.Writer, agents []agent, columns []agentColumn, zone *time.Location) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, c := range columns {
+		fmt.Fprint(w, strings.ToUpper(c.name)+end(i, len(columns)))
+	}
+	for k := range agents {
+		for i, c := range columns {
+			fmt.Fprint(w, bsub.Visible(cmp.Or(c.text(&agents[k], zone), "-"))+end(i, len(columns)))
+		}
+	}
+	return w.Flush()
+}
+
+// end is what follows a cell.
+func end(i, columns int) string {
+	if i == columns-1 {
+		return "\n"
+	}
+	return "\t"
+}
+
+func writeAgentsCSV(out io.Writer, agents []agent, columns []agentColumn) error {
+	w := csv.NewWriter(out)
+	row := make([]string, len(columns))
+	for i, c := range columns {
+		row[i] = c.name
+	}
+	err := w.Write(row)
+	for k := range agents {
+		for i, c := range columns {
+			row[i] = bsub.Visible(c.text(&agents[k], time.UTC))
+		}
+		err = errors.Join(err, w.Write(row))
+	}
+	w.Flush()
+	return errors.Join(err, w.Error())
+}
+
+// writeMeasured prints what is measured on the hosts: of ahosts -l. It prints nothing where no
+// allotd runs, or none hears such a host.
+func writeMeasured(ctx context.Context, p process, hosts []bsub.HostUse, out io.Writer) error {
+	for i := range hosts {
+		var answer struct {
+			agent
+			Uses   []used `json:"uses"`
+			Others int    `json:"others"`
+		}
+		if err := p.allotd(ctx, "/agents/"+url.PathEscape(hosts[i].Name), nil, &answer); err != nil {
+			continue
+		}
+		a := &answer.agent
+		fmt.Fprintf(out, "\nMEASURED ON %s: %s since %s (%s)\n", bsub.Visible(a.Host), bsub.Visible(a.Status), a.Since.In(p.now().Location()).Format(time.DateTime), bsub.Visible(a.Reason))
+		if err := writeAgents(out, []agent{*a}, pick("cores", "load", "memory", "free", "jobs", "version", "lacks"), p.now().Location()); err != nil {
+			return err
+		}
+		if err := writeUsed(out, answer.Uses); err != nil {
+			return err
+		}
+		if answer.Others > 0 {
+			fmt.Fprintf(out, "jobs of others, whose figures are theirs: %d\n", answer.Others)
+		}
+	}
+	return nil
+}
+
+func pick(names ...string) (columns []agentColumn) {
+	for _, name := range names {
+		for _, c := range agentColumns() {
+			if c.name == name {
+				columns = append(columns, c)
+			}
+		}
+	}
+	return columns
+}
+
+func writeUsed(out io.Writer, uses []used) error {
+	if len(uses) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "JOBID\tCPU\tMEM\tMAX_MEM\tSWAP\tIO\tNTHREADS")
+	for i := range uses {
+		u := useOf(uses[i : i+1])
+		texts := []string{bsub.Visible(uses[i].Job)}
+		for _, f := range []string{"cpu", "mem", "max_mem", "swap", "io", "nthreads"} {
+			texts = append(texts, cmp.Or(u.Text(f), "-"))
+		}
+		fmt.Fprintln(w, strings.Join(texts, "\t"))
+	}
+	return w.Flush()
+}
+
+// useOf sums what a job uses on its hosts. A figure that no host has is absent.
+func useOf(all []used) *bsub.Use {
+	sum := bsub.NoUse()
+	for i := range all {
+		u := &all[i]
+		sum.Cores.AddFloat(u.Cores)
+		sum.IO.AddFloat(u.Reading)
+		sum.IO.AddFloat(u.Writing)
+		sum.Net.AddFloat(u.Net)
+		for _, x := range []struct {
+			to   *bsub.Figure
+			from *uint64
+		}{{&sum.Memory, u.Memory}, {&sum.Peak, u.Peak}, {&sum.Swap, u.Swap}, {&sum.Threads, u.Threads}} {
+			if x.from != nil {
+				f := float64(*x.from)
+				x.to.AddFloat(&f)
+			}
+		}
+	}
+	return sum
+}
+
+// mostNamed is of how many jobs allotd is asked by their IDs; of more of them it is asked of all.
+const mostNamed = 200
+
+// usesOf returns what jobs use, of those that the user may read.
+func usesOf(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error) {
+	c, err := configfile.Load(yamlplain.Convert)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	owners := map[backends.ID]string{}
+	for i := range jobs {
+		if j := &jobs[i]; j.State == backends.Running || j.State == backends.Suspended {
+			owners[j.ID] = j.User
+			ids = append(ids, j.ID.String())
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	query := url.Values{}
+	if len(ids) <= mostNamed {
+		query.Set("job", strings.Join(ids, ","))
+	}
+	var answer struct {
+		Uses []used `json:"uses"`
+	}
+	if err := askSocket(ctx, c.Web.SocketIn(c.Paths.Runtime), "/uses", query, &answer); err != nil {
+		return nil, err
+	}
+	return sumUses(answer.Uses, c.Backend, owners, userID), nil
+}
+
+// sumUses sums what the processes of each job use. Any user's process may say that it is of a
+// job: it counts if it is the job's user's.
+func sumUses(all []used, queue string, owners map[backends.ID]string, uidOf func(name string) (int, bool)) map[backends.ID]*bsub.Use {
+	of := map[backends.ID][]used{}
+	uids := map[string]int{}
+	for _, u := range all {
+		id, err := backends.ParseID(u.Job)
+		owner, ok := owners[id]
+		if err != nil || !ok || u.Queue != queue {
+			continue
+		}
+		if u.UID != nil {
+			uid, known := uids[owner]
+			if !known {
+				var ok bool
+				if uid, ok = uidOf(owner); !ok {
+					uid = -1
+				}
+				uids[owner] = uid
+			}
+			if uid != *u.UID {
+				continue
+			}
+		}
+		of[id] = append(of[id], u)
+	}
+	sums := map[backends.ID]*bsub.Use{}
+	for id, uses := range of {
+		sums[id] = useOf(uses)
+	}
+	return sums
+}
+
+func userID(name string) (int, bool) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, false
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	return uid, err == nil
+}

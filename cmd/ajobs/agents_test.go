@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/fake"
+)
+
+// twoAgents is what an allotd answers that hears two hosts, one of them hostile.
+const twoAgents = `{"hosts":[
+ {"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","heard":"2026-11-24T11:59:58Z","losses":1,"cores":8,"load":1.25,"memory_bytes":68719476736,"available_bytes":51539607552,"jobs":2,"version":"v1","not_measured":["pressure","swap"]},
+ {"host":"n2","status":"lost","since":"2026-11-24T11:00:00Z","reason":"x\u001b[31m","heard":"2026-11-24T11:00:00Z","losses":0,"cores":4,"memory_bytes":1024,"jobs":0,"version":"v\u001b[31m"}],
+ "left_out":3}`
+
+// typed types a command line of a user for whom allotd answers with a text.
+func typed(t *testing.T, q *fake.Queue, answers map[string]string, words ...string) answer {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	p := bobsProcess(q, &stdout, &stderr)
+	p.allotd = func(_ context.Context, route string, _ url.Values, answer any) error {
+		text, ok := answers[route]
+		if !ok {
+			return fmt.Errorf("no answer to %s", route)
+		}
+		return json.Unmarshal([]byte(text), answer)
+	}
+	code := run(words, p)
+	return answer{code, stdout.String(), stderr.String()}
+}
+
+func TestAgents(t *testing.T) {
+	answers := map[string]string{"/agents": twoAgents}
+	q := fake.NewQueue()
+	got := typed(t, q, answers, "ahosts", "--agents")
+	want := `HOST  STATUS  SINCE                CORES  LOAD  MEMORY  JOBS  VERSION
+n1    here    2026-11-24 10:00:00  8      1.25  64.0G   2     v1
+n2    lost    2026-11-24 11:00:00  4      -     1.00K   0     v\x1b[31m
+`
+	if diff := cmp.Diff(answer{0, want, "ahosts: allotd's list is full: 3 more hosts are left out\n"}, got, cmp.AllowUnexported(answer{})); diff != "" {
+		t.Error(diff)
+	}
+	for line, want := range map[string]string{
+		"--agents -w n1":                             "VERSION  REASON\nn1    here    2026-11-24 10:00:00  8      1.25  64.0G   2     v1       it has booted\n",
+		"--agents -o host,FREE n1":                   "HOST  FREE\nn1    48.0G\n",
+		"--agents -o reason,lacks":                   "REASON         LACKS\nit has booted  pressure swap\nx\\x1b[31m      -\n",
+		"--agents --csv -o host,load,heard":          "host,load,heard\nn1,1.25,2026-11-24 11:59:58\nn2,,2026-11-24 11:00:00\n",
+		"--agents --json n1":                         `"available_bytes": 51539607552,`,
+		"--agents -o host,losses n1 nowhere":         "n1    1\n",
+		"--agents n\x1b":                             "n\\x1b: no agent is heard of this host\n",
+		"--agents -o hots":                           `unknown column "hots" (did you mean host?)`,
+		"--agents -o \x1b":                           `unknown column "\\x1b" (known: host, status,`,
+		"--agents -o ,":                              "no column named",
+		"--agents -l":                                "can't be combined with -l",
+		"--agents --json -w":                         "--json has all columns",
+		"--agents -o host -w":                        "-o and -w exclude each other",
+		"--csv":                                      "option --csv goes with --agents",
+		"-o host":                                    "option -o goes with --agents",
+		"--agents -o " + strings.Repeat("host,", 20): "more than 13 columns",
+	} {
+		got := typed(t, q, answers, append([]string{"ahosts"}, strings.Fields(line)...)...)
+		if !strings.Contains(got.stdout+got.stderr, want) {
+			t.Errorf("%q: %+v, want %q", line, got, want)
+		}
+	}
+	if got := typed(t, q, map[string]string{"/agents": `{"hosts":[]}`}, "ahosts", "--agents"); got.code != 0 || got.stderr != "No host found: allotd hears no ahostd (see docs/hosts.md)\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// ahosts -l shows what is measured, where an allotd hears the host.
+func TestMeasuredOnHost(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 8}, {Name: "n2", Slots: 8}}
+	answers := map[string]string{"/agents/n1": `{"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","cores":8,"load":0.5,"memory_bytes":1073741824,"jobs":3,"version":"v1",
+		"uses":[{"queue":"miniq","job":"12[3]","uid":1000,"cores":1.5,"memory_bytes":3145728,"read_bytes_per_second":1024,"threads":7},{"queue":"miniq","job":"x\u001b"}],"others":1}`}
+	got := typed(t, q, answers, "ahosts", "-l")
+	want := `
+MEASURED ON n1: here since 2026-11-24 10:00:00 (it has booted)
+CORES  LOAD  MEMORY  FREE  JOBS  VERSION  LACKS
+8      0.50  1.00G   -     3     v1       -
+JOBID  CPU   MEM     MAX_MEM  SWAP  IO          NTHREADS
+12[3]  1.50  3 M  -        -     1 K/s  7
+x\x1b  -     -       -        -     -           -
+jobs of others, whose figures are theirs: 1
+`
+	fields := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	if got.code != 0 || !strings.Contains(fields(got.stdout), fields(want)) || strings.Contains(got.stdout, "MEASURED ON n2") {
+		t.Errorf("%+v", got)
+	}
+	if got := typed(t, q, nil, "ahosts", "-l"); got.code != 0 || strings.Contains(got.stdout, "MEASURED") || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// ajobs -o has what is measured, and - for what is not.
+func TestUseColumns(t *testing.T) {
+	q := fake.NewQueue()
+	var stdout, stderr bytes.Buffer
+	p := bobsProcess(q, &stdout, &stderr)
+	asked := 0
+	p.uses = func(_ context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error) {
+		asked++
+		cores, memory := 1.25, 3.0*(1<<20)
+		u := bsub.NoUse()
+		u.Cores.AddFloat(&cores)
+		u.Cores.AddFloat(&cores)
+		u.Memory.AddFloat(&memory)
+		return map[backends.ID]*bsub.Use{jobs[0].ID: u}, nil
+	}
+	if code := run([]string{"ajobs", "-u", "all", "-o", "jobid,cpu,mem,io net swap nthreads", "--sort", "-cpu"}, p); code != 0 {
+		t.Fatal(stderr.String())
+	}
+	lines := strings.Split(stdout.String(), "\n")
+	if got := strings.Join(strings.Fields(lines[0]), " "); got != "JOBID CPU MEM IO NET SWAP NTHREADS" {
+		t.Error(got)
+	}
+	if got := strings.Fields(lines[1]); strings.Join(got[1:], " ") != "2.50 3 M - - - -" {
+		t.Errorf("%q", got)
+	}
+	for _, line := range lines[2 : len(lines)-1] {
+		if got := strings.Fields(line); got[1] != "-" {
+			t.Errorf("%q", line)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+	// Without an allotd it says so once, where nothing else has the column.
+	if got := bob(t, q, "ajobs", "-u", "all", "-o", "jobid cpu"); got.code != 0 || got.stderr != "ajobs: what jobs use can't be read: no allotd runs\n" {
+		t.Errorf("%+v", got)
+	}
+	for _, words := range [][]string{{"-o", "jobid swap"}, {"-W"}} {
+		if got := bob(t, q, append([]string{"ajobs", "-u", "all"}, words...)...); got.code != 0 || strings.Contains(got.stderr, "allotd") {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// What a process of another user says of a job counts for nothing.
+func TestSumUses(t *testing.T) {
+	id := func(n int) *int { return &n }
+	cores := func(x float64) *float64 { return &x }
+	all := []used{
+		{Queue: "slurm", Job: "1", UID: id(1000), Cores: cores(1)},
+		{Queue: "slurm", Job: "1", UID: id(1000), Cores: cores(2)},
+		{Queue: "slurm", Job: "1", UID: id(1001), Cores: cores(64)},
+		{Queue: "lsf", Job: "1", UID: id(1000), Cores: cores(64)},
+		{Queue: "slurm", Job: "1", Cores: cores(0.5)},
+		{Queue: "slurm", Job: "2", UID: id(1000), Cores: cores(64)},
+		{Queue: "slurm", Job: "3", UID: id(-1), Cores: cores(64)},
+		{Queue: "slurm", Job: "x", Cores: cores(64)},
+	}
+	owners := map[backends.ID]string{{Job: 1}: "bob", {Job: 3}: "nobody-here"}
+	got := sumUses(all, "slurm", owners, func(name string) (int, bool) { return 1000, name == "bob" })
+	if u := got[backends.ID{Job: 1}]; u == nil || u.Cores != (bsub.Figure{N: 3.5, Known: true}) || u.Memory.Known {
+		t.Errorf("%+v", got)
+	}
+	if got[backends.ID{Job: 2}] != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// askSocket says what is wrong in one clear line.
+func TestAskSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ajobs-") // t.TempDir() is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	var answer struct{ X int }
+	if err := askSocket(t.Context(), socket, "/agents", nil, &answer); err == nil || err.Error() != "ask allotd at "+socket+": connect: no such file or directory: no allotd runs on this machine (systemctl start allotment-allotd)" {
+		t.Error(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path + "?" + r.URL.RawQuery {
+		case "/api/v1/good?job=1%2C2":
+			fmt.Fprint(w, `{"x":7}`)
+		case "/api/v1/problem?":
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"detail":"allotd has no bus\u001b[31m"}`)
+		case "/api/v1/long?":
+			_, _ = w.Write(make([]byte, maxAnswer+1))
+		case "/api/v1/text?":
+			fmt.Fprint(w, "hello")
+		default:
+			w.WriteHeader(http.StatusTeapot)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	if err := askSocket(t.Context(), socket, "/good", url.Values{"job": {"1,2"}}, &answer); err != nil || answer.X != 7 {
+		t.Error(err, answer)
+	}
+	for route, want := range map[string]string{"/problem": `allotd has no bus\x1b[31m`, "/long": "more than 64M", "/text": "read its answer: invalid character", "/x": "418 I'm a teapot"} {
+		if err := askSocket(t.Context(), socket, route, nil, &answer); err == nil || !strings.HasPrefix(err.Error(), "ask allotd at "+socket+": "+want) && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", route, err)
+		}
+	}
+}
