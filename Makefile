@@ -164,6 +164,10 @@ bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs, and where a sear
 bench-web: ## each page of 500 hosts, 10,000 jobs and 200 projects (budget: 1 s, 300 KB compressed, no call of the queue), and 50 watchers (200 MiB)
 	ALLOTMENT_BENCH=1 $(GO) test ./web -count=1 -run '^TestLargeFarm' -v
 
+.PHONY: bench-bus
+bench-bus: build ## allotd with 1,000 hosts of 50 jobs on the real bus (budget: a core, 500 MiB, 2 MB/s)
+	$(UMASK) $(GO) run ./bench/bus -programs $(BIN) $(BENCH)
+
 .PHONY: bench-hosts
 bench-hosts: build ## ahostd with 200 jobs of 5 processes (budget: 1 % of a core at 5 s, 3 % at 1 s, 50 MiB)
 	$(GO) run ./bench/hosts -programs $(BIN) $(BENCH)
