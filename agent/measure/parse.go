@@ -249,7 +249,7 @@ func jobID(text string) backends.ID {
 // path names the job's own group:
 //
 //	system.slice/slurmstepd.scope/job_12/step_0/user/task_0   version 2, cgroup/v2 of Slurm
-//	system.slice/n1_slurmstepd.scope/job_12                   several slurmd on a machine
+//	system.slice/n1_slurmstepd.scope/job_12                   Slurm 24.11; several slurmd on a machine
 //	slurm/uid_1000/job_12/step_0                              version 1; slurm_n1 likewise
 //	lsf/cluster1/job.12.4711.1600000000                       LSF, both versions; job.12[3].…
 //

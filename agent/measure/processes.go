@@ -214,7 +214,6 @@ func (s *Sampler) classify(p *process) {
 	if !keeper && p.answer == nil {
 		if g := s.groupOf(p); g != nil {
 			p.job = g.job
-			s.own(g, p)
 			return
 		}
 	}

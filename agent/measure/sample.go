@@ -76,6 +76,7 @@ func (s *Sampler) Sample(now time.Time) Sample {
 		s.classify(p)
 	}
 	s.askClaims()
+	s.findOwners()
 	s.readSwap()
 	living := map[*job][]*process{}
 	for _, p := range s.processes {
@@ -242,13 +243,32 @@ func (s *Sampler) newGroup(h hierarchy, path string) *group {
 	return g
 }
 
-// own learns the owner of a group's job from a process that is in it; the queue's own
-// processes are root's.
-func (s *Sampler) own(g *group, p *process) {
-	user := s.realUser(p)
-	if g.user != NoUser || user <= 0 {
-		return
+// findOwners learns the users of groups whose paths do not name them: from the process that
+// started first and is not root's. The queue's own are root's, and so is for a moment what
+// becomes the job.
+func (s *Sampler) findOwners() {
+	type owner struct {
+		*process
+		user int
 	}
+	first := map[*group]owner{}
+	for _, p := range s.processes {
+		if p.job == nil || p.job.group == nil || p.job.group.user != NoUser {
+			continue
+		}
+		user := s.realUser(p)
+		f, ok := first[p.job.group]
+		if user > 0 && (!ok || cmp.Or(cmp.Compare(p.s.Start, f.s.Start), p.pid-f.pid) < 0) {
+			first[p.job.group] = owner{p, user}
+		}
+	}
+	for g, f := range first {
+		s.own(g, f.user)
+	}
+}
+
+// own makes a group's job one of a user.
+func (s *Sampler) own(g *group, user int) {
 	g.user = user
 	was := g.job
 	k := Key{g.queue, g.id, user}

@@ -70,7 +70,11 @@ func (m *tree) pid(p pid) {
 	m.write(dir+"stat", fmt.Sprintf("%d (%s) %s %d 1 1 0 -1 0 0 0 0 0 %d 0 %d 0 20 0 3 0 %d 0 0\n", p.n, p.name, p.state, p.parent, p.cpu, p.reaped, p.start))
 	m.write(dir+"statm", fmt.Sprintf("9999 %d %d 1 0 1 0\n", p.pages, p.shared))
 	m.write(dir+"io", fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 1\nsyscw: 1\nread_bytes: 0\nwrite_bytes: %d\ncancelled_write_bytes: 0\n", p.written))
-	m.write(dir+"status", "Name:\tx\nUid:\t1000\t0\t0\t0\nVmSwap:\t     512 kB\n")
+	uid := 1000
+	if p.name == slurmStep { // also one that is about to become a job
+		uid = 0
+	}
+	m.write(dir+"status", fmt.Sprintf("Name:\tx\nUid:\t%d\t0\t0\t0\nVmSwap:\t     512 kB\n", uid))
 	m.write(dir+"environ", strings.ReplaceAll(p.env, ",", "\x00")+"\x00")
 	m.write(dir+"cgroup", "5:cpuacct:"+p.group+"\n0::"+p.group+"\n")
 }
@@ -100,8 +104,9 @@ func TestGroupsOfVersion2(t *testing.T) {
 	m.write(at+"cpu.pressure", "some avg10=1.00 avg60=0.00 avg300=0.00 total=250\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
 	m.write(at+"memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=3\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=2\n")
 	m.write(at+"io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n")
-	m.pid(pid{n: 50, parent: 1, name: "slurmstepd", start: 5, group: "/system.slice/slurmstepd.scope/job_12/step_0/slurm"})
-	m.pid(pid{n: 51, parent: 50, name: "x", start: 6, cpu: 1, group: "/system.slice/slurmstepd.scope/job_12/step_0/user/task_0"})
+	m.pid(pid{n: 50, parent: 1, name: slurmStep, start: 5, group: "/system.slice/slurmstepd.scope/job_12/step_0/slurm"})
+	job := pid{n: 51, parent: 50, name: slurmStep, start: 6, cpu: 1, group: "/system.slice/slurmstepd.scope/job_12/step_0/user/task_0"}
+	m.pid(job)
 	// What is no job's group there.
 	for _, path := range []string{"system.slice/slurmstepd.scope/system", "system.slice/slurmstepd.scope/job_", "system.slice/slurmstepd.scope/job_-1", "system.slice/ssh.service/job_3", "lsf/c/job.x.1.2", "lsf/c/\x1b[31m"} {
 		m.write("cg/"+path+"/cpu.stat", "usage_usec 1\n")
@@ -109,6 +114,12 @@ func TestGroupsOfVersion2(t *testing.T) {
 	s := m.sampler()
 	defer s.Close()
 	got := s.Sample(noon)
+	if len(got.Jobs) != 1 || got.Jobs[0].User != NoUser {
+		t.Errorf("before it has become its user's: %+v", got.Jobs)
+	}
+	job.name = "x"
+	m.pid(job)
+	got = s.Sample(noon)
 	want := []Job{{
 		Key: Key{Slurm, backends.ID{Job: 12}, 1000}, Source: FromGroupV2,
 		CPU: seconds(1.5), Memory: known(734003200), Cache: known(20000000), Peak: known(834003200), Swap: known(4096), Processes: known(2), Threads: known(6),
