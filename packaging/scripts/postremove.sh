@@ -19,8 +19,8 @@ if [ "$1" = purge ]; then
     else
         rm -rf "$DPKG_ROOT/var/lib/allotment"
     fi
-    rm -rf "$DPKG_ROOT/run/allotment"
+    rm -rf "$DPKG_ROOT/run/allotment" "$DPKG_ROOT/var/lib/allotment-ahostd" "$DPKG_ROOT/var/lib/private/allotment-ahostd"
     rm -f "$DPKG_ROOT/var/log/allotment.log" "$DPKG_ROOT"/var/log/allotment.log.*
-    rm -f "$DPKG_ROOT/etc/allotment/config.yaml"
+    rm -f "$DPKG_ROOT/etc/allotment/config.yaml" "$DPKG_ROOT/etc/allotment/enrolment"
     rmdir "$DPKG_ROOT/etc/allotment" 2>/dev/null || true
 fi

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -178,12 +179,12 @@ func TestPurgeKeepsScriptThatSlurmUses(t *testing.T) {
 		"no script uses it": nil,
 	} {
 		root := t.TempDir()
-		for _, dir := range []string{"/var/lib/allotment/miniq", "/etc/slurm"} {
+		for _, dir := range []string{"/var/lib/allotment/miniq", "/var/lib/private/allotment-ahostd", "/etc/slurm", "/etc/allotment"} {
 			if err := os.MkdirAll(root+dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, file := range []string{script, "/var/lib/allotment/ledger.db"} {
+		for _, file := range []string{script, "/var/lib/allotment/ledger.db", "/var/lib/private/allotment-ahostd/host.key", "/etc/allotment/enrolment"} {
 			if err := os.WriteFile(root+file, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -205,6 +206,9 @@ func TestPurgeKeepsScriptThatSlurmUses(t *testing.T) {
 		}
 		if left := filesIn(t, root+"/var"); !slices.Equal(left, want) {
 			t.Errorf("%s: %v is left, want %v", name, left, want)
+		}
+		if _, err := os.Stat(root + "/etc/allotment"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: /etc/allotment is left: %v", name, err)
 		}
 		if mentioned := strings.Contains(string(text), "is used by /etc/slurm/job_submit.lua"); mentioned != (ask != nil) {
 			t.Errorf("%s: it says %q", name, text)
