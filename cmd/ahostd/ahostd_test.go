@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/test/await"
@@ -272,14 +274,17 @@ func TestServesUntilSIGTERM(t *testing.T) {
 func TestRefusesToServe(t *testing.T) {
 	file := filepath.Join(home(t, ""), "config.yaml") // no socket
 	for config, want := range map[string]string{
-		"ahostd: {listen: '0.0.0.0:8471'}\n": "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
-		"ahostd: {listen: ':8471'}\n":        "listen: :8471 can be reached",
-		"ahostd: {listen: '8471'}\n":         `listen: "8471": want ADDRESS:PORT, such as 127.0.0.1:8471`,
-		"ahostd: {lisen: '127.0.0.1:1'}\n":   `unknown key "ahostd.lisen" (known: every, socket, listen, enrolment)`,
-		"ahostd: {every: 100ms}\n":           "every: 100ms: want 1s to 1m",
-		"ahostd: {every: 2m}\n":              "every: 2m: want 1s to 1m",
-		"ahostd: {socket: x.sock}\n":         `socket: "x.sock" is no absolute path`,
-		"ahostd: {socket: " + file + "}\n":   file + " exists and is no socket: see ahostd.socket in the config",
+		"ahostd: {listen: '0.0.0.0:8471'}\n":       "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
+		"ahostd: {listen: ':8471'}\n":              "listen: :8471 can be reached",
+		"ahostd: {listen: '8471'}\n":               `listen: "8471": want ADDRESS:PORT, such as 127.0.0.1:8471`,
+		"ahostd: {lisen: '127.0.0.1:1'}\n":         `unknown key "ahostd.lisen" (known: every, socket, listen, enrolment)`,
+		"ahostd: {every: 100ms}\n":                 "every: 100ms: want 1s to 1m",
+		"ahostd: {every: 2m}\n":                    "every: 2m: want 1s to 1m",
+		"ahostd: {socket: x.sock}\n":               `socket: "x.sock" is no absolute path`,
+		"ahostd: {plugins: [nfs]}\n":               `plugins: "nfs" is no absolute path`,
+		"ahostd: {plugins: ['/a/b c']}\n":          `a plug-in's file is named by letters`,
+		"ahostd: {plugins: [/a/nfs, /b/nfs.sh]}\n": `"/a/nfs" and "/b/nfs.sh" have one name in the metrics`,
+		"ahostd: {socket: " + file + "}\n":         file + " exists and is no socket: see ahostd.socket in the config",
 	} {
 		out, err := ahostd(t, home(t, config)).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
@@ -320,10 +325,23 @@ func TestAbsentFigures(t *testing.T) {
 		At: at.Add(2 * time.Second), Jobs: []measure.Job{{Key: key, Source: measure.FromGroupV2, CPU: some, Disks: []measure.Disk{{Device: "a\"b\n", WrittenBytes: some}}}},
 		Lacks: []measure.Lack{{Figure: measure.Memory, N: 1, Why: "why\x1b[31m"}},
 	}
-	takenByPromtool(t, string(metricsText("h\"", &now, own{})))
-	samples, err := exposition.Check(string(metricsText("h\"", &now, own{})))
+	plugins := []plugin.State{
+		{Name: "nfs", Figures: []plugin.Figure{{Name: "read_bytes_total", Of: "a\\b\"", Value: 5}, {Name: "latency_seconds", Value: 0.25}}},
+		{Name: "ib", Figures: []plugin.Figure{{Name: "read_bytes_total", Value: 7}}},
+		{Name: "broken", Err: errors.New("no server")},
+	}
+	takenByPromtool(t, string(metricsText("h\"", &now, own{}, plugins)))
+	samples, err := exposition.Check(string(metricsText("h\"", &now, own{}, plugins)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for key, want := range map[string]float64{
+		`allotment_plugin_read_bytes_total{host="h\"",plugin="nfs",of="a\\b\""}`: 5, `allotment_plugin_read_bytes_total{host="h\"",plugin="ib"}`: 7,
+		`allotment_plugin_latency_seconds{host="h\"",plugin="nfs"}`: 0.25, `allotment_host_plugin_up{host="h\"",plugin="ib"}`: 1, `allotment_host_plugin_up{host="h\"",plugin="broken"}`: 0,
+	} {
+		if got, ok := samples[key]; !ok || got != want {
+			t.Errorf("%s: %v, %v", key, got, ok)
+		}
 	}
 	var jobs []string
 	for key := range samples {

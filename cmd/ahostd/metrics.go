@@ -3,10 +3,12 @@ package main
 import (
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/internal/proc"
@@ -30,7 +32,7 @@ func ownUse(samples uint64, took time.Duration) own {
 }
 
 // metricsText returns a sample as text for Prometheus. An absent figure has no line.
-func metricsText(host string, s *measure.Sample, o own) []byte {
+func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) []byte {
 	var e exposition.Set
 	e.Gauge("allotment_host_info", "Version of ahostd; always 1.").Add(1, "host", host, "version", shell.Version)
 	jobMetrics(&e, host, s.Jobs)
@@ -51,9 +53,36 @@ func metricsText(host string, s *measure.Sample, o own) []byte {
 	e.Gauge("allotment_host_seen_processes", "Processes that were looked at, of jobs or not.").Add(float64(s.Seen.Processes), "host", host)
 	e.Gauge("allotment_host_seen_cgroups", "Control groups of jobs.").Add(float64(s.Seen.Groups), "host", host)
 	e.Gauge("allotment_host_open_descriptors", "Descriptors that stay open to measure.").Add(float64(s.Seen.Descriptors), "host", host)
+	pluginMetrics(&e, host, plugins)
 	e.Counter("process_cpu_seconds_total", "Processor time of ahostd.").Add(o.cpu.Seconds())
 	e.Gauge("process_resident_memory_bytes", "Memory of ahostd.").Add(float64(o.resident))
 	return e.Text()
+}
+
+// pluginMetrics adds what plug-ins have measured, each figure in a metric of its own.
+func pluginMetrics(e *exposition.Set, host string, plugins []plugin.State) {
+	up := e.Gauge("allotment_host_plugin_up", "1 if the plug-in has measured, 0 if its last run failed; ahostd's log says why.")
+	metrics := map[string]*exposition.Metric{}
+	for _, p := range plugins {
+		works := 1.0
+		if p.Err != nil {
+			works = 0
+		}
+		up.Add(works, "host", host, "plugin", p.Name)
+		for _, f := range p.Figures {
+			m := metrics[f.Name]
+			if m == nil {
+				name, help := "allotment_plugin_"+f.Name, "Measured by a plug-in of the site."
+				if strings.HasSuffix(f.Name, "_total") {
+					m = e.Counter(name, help)
+				} else {
+					m = e.Gauge(name, help)
+				}
+				metrics[f.Name] = m
+			}
+			m.Add(f.Value, "host", host, "plugin", p.Name, "of", f.Of)
+		}
+	}
 }
 
 // labels are a job's.

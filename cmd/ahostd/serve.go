@@ -16,12 +16,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // serve measures and serves until the context ends.
@@ -60,7 +62,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
-	a := &agent{host: host, log: log, sampler: measure.New(options), helper: helper}
+	a := &agent{host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
 	defer a.joinBus(c.Context, &config)()
 	a.sample(time.Now())
@@ -71,6 +73,14 @@ func serve(c *cli.Context) (err error) {
 		log.Info("serving", "address", l.Addr().String())
 	}
 	return a.run(c.Context, time.Duration(config.Ahostd.Every), listeners)
+}
+
+func startPlugins(ctx context.Context, config *configfile.Config, log *slog.Logger) *plugin.Runner {
+	var all []plugin.Program
+	for _, path := range config.Ahostd.Plugins {
+		all = append(all, plugin.Program{Name: settings.PluginName(path), Path: path})
+	}
+	return plugin.Start(ctx, all, log)
 }
 
 // listenOn listens on the socket, which any user may connect to, and on the address, if there
@@ -118,6 +128,7 @@ type agent struct {
 	lacks   map[string]bool // that were logged
 	last    atomic.Pointer[measured]
 	link    *bus.Link // nil: it can't join a bus
+	plugins *plugin.Runner
 }
 
 // measured is a sample. Its text is made when it is first asked for: a Prometheus asks
@@ -133,7 +144,7 @@ func (a *agent) sample(now time.Time) {
 	a.samples++
 	a.logLacks(s.Lacks)
 	use := ownUse(a.samples, time.Since(now))
-	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use) })})
+	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use, a.plugins.States()) })})
 }
 
 // logLacks logs each lack once.

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/unit"
@@ -14,6 +15,7 @@ type Ahostd struct {
 	Socket    string        `yaml:"socket"`    // "": ahostd.sock in the runtime directory
 	Listen    string        `yaml:"listen"`    // ADDRESS:PORT of this machine alone; "": the socket alone
 	Enrolment string        `yaml:"enrolment"` // a file with what it joins a farm by; "": enrolment beside the config file
+	Plugins   []string      `yaml:"plugins"`   // programs that measure what is the site's own
 }
 
 // DefaultAhostd is the section of a config file without it.
@@ -30,6 +32,9 @@ func (a Ahostd) Validate() error {
 	if a.Enrolment != "" && !filepath.IsAbs(a.Enrolment) {
 		return fmt.Errorf("enrolment: %q is no absolute path", a.Enrolment)
 	}
+	if err := checkPlugins(a.Plugins); err != nil {
+		return fmt.Errorf("plugins: %w", err)
+	}
 	if a.Listen == "" {
 		return nil
 	}
@@ -38,6 +43,41 @@ func (a Ahostd) Validate() error {
 		err = fmt.Errorf("listen: %s can be reached from other machines, in clear text: listen on 127.0.0.1, and let an agent of Prometheus on this host, or a proxy with TLS, pass it on", a.Listen)
 	}
 	return err
+}
+
+// maxPlugins bounds the plug-ins of a host.
+const maxPlugins = 16
+
+// PluginName returns the name of a plug-in: that of its file, without an extension. It is empty
+// for one that would be no name in metrics.
+func PluginName(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	if len(name) > 64 || strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	}) {
+		return ""
+	}
+	return name
+}
+
+func checkPlugins(paths []string) error {
+	if len(paths) > maxPlugins {
+		return fmt.Errorf("%d of them: at most %d", len(paths), maxPlugins)
+	}
+	seen := map[string]string{}
+	for _, path := range paths {
+		name := PluginName(path)
+		switch {
+		case !filepath.IsAbs(path):
+			return fmt.Errorf("%q is no absolute path", path)
+		case name == "":
+			return fmt.Errorf("%q: a plug-in's file is named by letters, digits, - and _", path)
+		case seen[name] != "":
+			return fmt.Errorf("%q and %q have one name in the metrics", seen[name], path)
+		}
+		seen[name] = path
+	}
+	return nil
 }
 
 // SocketIn returns the socket's path, for a runtime directory.
