@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -66,6 +67,17 @@ func (s *Server) addBus(mux *http.ServeMux) {
 	}
 }
 
+// noBus is an error where there is no bus.
+func (s *Server) noBus() error {
+	switch {
+	case s.Bus != nil:
+		return nil
+	case s.NoBus != nil:
+		return fmt.Errorf("allotd has no bus: %w", s.NoBus)
+	}
+	return errNoBus
+}
+
 // errNoBus is returned where the config has no bus.
 var errNoBus = errors.New("allotd has no bus: set bus.listen in the config, and restart it")
 
@@ -74,7 +86,7 @@ var errNoBus = errors.New("allotd has no bus: set bus.listen in the config, and 
 func (s *Server) joinHere(w http.ResponseWriter, r *http.Request) {
 	switch who := callerOf(r); {
 	case s.Bus == nil:
-		http.Error(w, errNoBus.Error(), http.StatusNotFound)
+		http.Error(w, s.noBus().Error(), http.StatusNotFound)
 	case who.by != bySocket || who.UID != 0 && who.UID != os.Getuid() && who.Name != agentUser:
 		http.Error(w, "only an ahostd of root, of "+agentUser+", or of the user who runs allotd, joins here", http.StatusForbidden)
 	default:
@@ -101,8 +113,8 @@ func (s *Server) busHandler(name string, do func(BusQuestion, caller) (any, erro
 			err = d.MayAdmitHosts()
 			d.Close()
 		}
-		if err == nil && s.Bus == nil {
-			err = errNoBus
+		if err == nil {
+			err = s.noBus()
 		}
 		var answer any
 		if err == nil {

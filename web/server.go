@@ -32,6 +32,7 @@ type Options struct {
 	Zone    *time.Location // that times are shown in, as reports have them
 	Bus     *bus.Hub       // nil: there is none
 	Hosts   *watch.Watch   // nil: none are heard
+	NoBus   error          // why
 }
 
 // Server serves the page.

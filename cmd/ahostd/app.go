@@ -65,3 +65,6 @@ func load(c *cli.Context) (configfile.Config, error) {
 	}
 	return configfile.LoadFrom(paths, yamlplain.Convert)
 }
+
+// systemPaths are the places of the machine's own run.
+func systemPaths() (config.Paths, error) { return config.Find(os.Getenv, 0) }

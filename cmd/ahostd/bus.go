@@ -31,12 +31,17 @@ func (a *agent) joinBus(ctx context.Context, config *configfile.Config) (leave f
 }
 
 func newLink(host string, config *configfile.Config, log *slog.Logger) (*bus.Link, error) {
-	dir := os.Getenv("STATE_DIRECTORY") // the service's own (systemd.exec(5))
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(config.Paths.State, "ahostd")
+	dir, paths := os.Getenv("STATE_DIRECTORY"), config.Paths // the service's own (systemd.exec(5))
+	if filepath.IsAbs(dir) {
+		var err error
+		if paths, err = systemPaths(); err != nil { // its user has no allotd: the machine's is meant
+			return nil, err
+		}
+	} else {
+		dir = filepath.Join(paths.State, "ahostd")
 	}
 	return bus.NewLink(bus.LinkOptions{
-		Dir: dir, Host: host, Socket: config.Web.SocketIn(config.Paths.Runtime), Log: log,
+		Dir: dir, Host: host, Socket: config.Web.SocketIn(paths.Runtime), Log: log,
 		Enrolment: func() (bus.Enrolment, error) { return readEnrolment(config) },
 	})
 }

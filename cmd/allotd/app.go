@@ -40,9 +40,6 @@ func newApp() *cli.App {
 }
 
 func serve(c *cli.Context) (err error) {
-	if c.Args().Present() {
-		return shell.Usagef("unknown command %q (known: enrol, approve, withdraw)", c.Args().First())
-	}
 	sys := desk.ThisSystem()
 	config, err := desk.ServerConfig() // before root's process becomes the owner's, who may not read keys
 	if err != nil {
@@ -78,14 +75,16 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	var hub *bus.Hub
+	var noBus error
 	if !c.Bool("check") && config.Bus.On() {
-		if hub, err = openBus(c.Context, &config, log); err != nil {
-			return err
+		if hub, noBus = openBus(c.Context, &config, log); noBus != nil { // the page is there without it
+			log.Error("there is no bus until allotd is started again", "error", noBus)
+		} else {
+			defer hub.Close()
 		}
-		defer hub.Close()
 	}
 	hosts := hear(c.Context, hub, log)
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
+	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, NoBus: noBus, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
@@ -463,6 +464,118 @@ func TestFlood(t *testing.T) {
 	if err := giant.Publish(fromHosts+"good.beat", make([]byte, 8<<20)); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a giant message: %v", err)
 	}
+}
+
+// TestTooManyConnections: a host can't take the places of others.
+func TestTooManyConnections(t *testing.T) {
+	h := newHub(t, hubDir(t), nil)
+	e := enrolment(t, h, true)
+	bad, good := newLink(t, "bad", e), newLink(t, "good", e)
+	until(t, "both are connected", func() bool { return bad.State().Connected && good.State().Connected })
+	still, err := raw(t, h, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer still.Close()
+	refused := false
+	for i := 0; i < 500 && !refused; i++ {
+		conn, err := raw(t, h, bad)
+		if refused = errors.Is(err, nats.ErrAuthorization); err == nil {
+			defer conn.Close()
+		}
+	}
+	if !refused {
+		t.Error("500 connections are accepted")
+	}
+	until(t, "it is disconnected", func() bool { return strings.Contains(bad.State().Why, "too many connections") })
+	if err := still.FlushTimeout(time.Minute); err != nil {
+		t.Errorf("the good one was disconnected: %v", err)
+	}
+}
+
+// TestSitesServers: with a server of the site, configured as allotd says, hosts join, are kept
+// apart, and are withdrawn at once; hosts stay while allotd is away.
+func TestSitesServers(t *testing.T) {
+	dir := hubDir(t)
+	first := newHub(t, dir, nil) // makes the keys
+	text, err := first.SiteConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	site := t.TempDir()
+	config := filepath.Join(site, "nats.conf")
+	text = strings.ReplaceAll(text, "./jwt", filepath.Join(site, "jwt")) + "listen: 127.0.0.1:-1\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := server.ProcessConfigFile(config)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	o.NoSigs, o.NoLog = true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the site's server does not start")
+	}
+	servers := func(o *HubOptions) { o.Listen, o.Servers = "", []string{s.ClientURL()} }
+	h := newHub(t, dir, servers)
+	beats := hear(h, "beat")
+	e := enrolment(t, h, true)
+	n1, n2 := newLink(t, "n1", e), newLink(t, "n2", e)
+	for _, l := range []*Link{n1, n2} {
+		until(t, "it is connected", connected(l))
+		if err := l.Publish("beat", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "both are heard", func() bool { return beats.has("n1 x")() && beats.has("n2 x")() })
+	heard := make(chan string, 1)
+	n1.Receive("limits", func(b []byte) { heard <- string(b) })
+	if err := h.Send("n1", "limits", []byte("half")); err != nil || <-heard != "half" {
+		t.Errorf("send: %v", err)
+	}
+	identity, err := h.keys.hostIdentity("n1", n1.Key(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied := make(chan error, 10)
+	conn, err := nats.Connect(s.ClientURL(), nats.UserJWT(func() (string, error) { return identity, nil }, n1.key.Sign), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Publish(fromHosts+"n2.beat", []byte("forged")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-denied; !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("a forged message: %v", err)
+	}
+	began := time.Now()
+	if _, err := h.Withdraw("n1"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is withdrawn", func() bool { return !n1.State().Connected })
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("it was out after %v", d)
+	}
+	h.Close()
+	if !n2.State().Connected {
+		t.Error("without allotd, the other host left")
+	}
+	h = newHub(t, dir, func(o *HubOptions) { servers(o); o.Enrol = e.Address })
+	beats = hear(h, "beat")
+	until(t, "it is heard again", func() bool {
+		if err := n2.Publish("beat", []byte("y")); err != nil {
+			t.Fatal(err)
+		}
+		return beats.has("n2 y")()
+	})
 }
 
 // TestLocal: a host of allotd's own machine needs no enrolment; one of another name waits.

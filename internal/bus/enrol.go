@@ -153,7 +153,7 @@ func (h *Hub) admit(q request, from origin, now time.Time) (admission, error) {
 	h.hosts.Lock()
 	defer h.hosts.Unlock()
 	if until, at := h.faults[q.Host]; at && now.Before(until) && h.list.Hosts[q.Host].Key == q.Key {
-		return admission{}, errors.New("this host sent too much, and may join again in a minute")
+		return admission{}, errors.New("this host sent too much, or opened too many connections, and may join again in a minute")
 	}
 	v, err := h.list.join(q, from, now)
 	if err != nil {
@@ -313,7 +313,7 @@ func siteTLS(servers []string, ca string) ([]nats.Option, error) {
 	if ca != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(ca)) {
-			return nil, errors.New("bus.ca has no certificate")
+			return nil, errors.New("the authority of the site's servers has no certificate")
 		}
 	}
 	for _, s := range servers {

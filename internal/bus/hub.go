@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,7 +45,7 @@ type Hub struct {
 	server *server.Server // embedded; nil: the site's own
 	port   int            // of the embedded server
 	conn   *nats.Conn
-	system *nats.Conn // of the site's own servers, which are told of withdrawn keys by it
+	system *nats.Conn // in the servers' own account: who connects is heard there, and the site's own are told of withdrawn keys
 	ca     string     // the content of the file
 	joins  *joinServer
 
@@ -55,6 +57,8 @@ type Hub struct {
 	handlers map[string]func(Message)
 
 	rates  map[string]*budget // of the hosts, by name: only used by receive
+	opened map[uint64]string  // the connections' hosts: only used by connections
+	places map[string]int     // the number of each one's
 	closed chan struct{}
 	ended  sync.WaitGroup
 }
@@ -68,42 +72,45 @@ const (
 
 // OpenHub reads the keys, or makes them, and starts or joins the servers. The site's own servers
 // need not be in reach: the Hub returns to them by itself.
-func OpenHub(ctx context.Context, o HubOptions) (h *Hub, err error) {
+func OpenHub(ctx context.Context, o HubOptions) (*Hub, error) {
 	if err := prepareDir(o.Dir); err != nil {
 		return nil, err
 	}
-	h = &Hub{o: o, handlers: map[string]func(Message){}, rates: map[string]*budget{}, faults: map[string]time.Time{}, closed: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			h.Close()
-		}
-	}()
-	if h.keys, err = openAuthority(o.Dir, time.Now()); err != nil {
-		return nil, err
-	}
-	if h.list, err = readRegistry(filepath.Join(o.Dir, registryName)); err != nil {
-		return nil, err
-	}
-	if o.CA != "" {
-		text, err := os.ReadFile(o.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read bus.ca: %w", err)
-		}
-		h.ca = string(text)
-	}
-	if len(o.Servers) == 0 {
-		err = h.embed()
-	}
-	if err == nil {
-		err = h.connect()
-	}
-	if err == nil && o.Enrol != "" {
-		h.joins, err = h.listenForJoins(ctx)
-	}
-	if err != nil {
+	h := &Hub{o: o, handlers: map[string]func(Message){}, rates: map[string]*budget{}, opened: map[uint64]string{}, places: map[string]int{}, faults: map[string]time.Time{}, closed: make(chan struct{})}
+	if err := h.open(ctx); err != nil {
+		h.Close()
 		return nil, err
 	}
 	return h, nil
+}
+
+func (h *Hub) open(ctx context.Context) (err error) {
+	if h.keys, err = openAuthority(h.o.Dir, time.Now()); err != nil {
+		return err
+	}
+	if h.list, err = readRegistry(filepath.Join(h.o.Dir, registryName)); err != nil {
+		return err
+	}
+	if h.o.CA != "" {
+		text, err := os.ReadFile(h.o.CA)
+		if err != nil {
+			return fmt.Errorf("read bus.ca: %w", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(text) {
+			return fmt.Errorf("read bus.ca: %s has no certificate", h.o.CA)
+		}
+		h.ca = string(text)
+	}
+	if len(h.o.Servers) == 0 {
+		if err := h.embed(); err != nil {
+			return err
+		}
+	}
+	if err := h.connect(); err != nil || h.o.Enrol == "" {
+		return err
+	}
+	h.joins, err = h.listenForJoins(ctx)
+	return err
 }
 
 // prepareDir makes a directory that is its owner's alone.
@@ -204,7 +211,7 @@ func (h *Hub) embed() error {
 	}
 	h.server.SetLoggerV2(serverLog{h.o.Log}, false, false, false)
 	h.server.Start()
-	if !h.server.ReadyForConnections(30 * time.Second) {
+	if !h.server.ReadyForConnections(10 * time.Second) {
 		return fmt.Errorf("listen on %s: see the log, and bus.listen in the config", h.o.Listen)
 	}
 	_, h.port, err = splitAddress(h.server.Addr().String())
@@ -231,12 +238,23 @@ func (h *Hub) connect() error {
 	if h.conn, err = h.dial(h.keys.account); err != nil {
 		return fmt.Errorf("connect to the bus: %w", err)
 	}
-	if h.server == nil {
-		if h.system, err = h.dial(h.keys.system, nats.ConnectHandler(func(*nats.Conn) { h.ended.Go(h.publishClaims) }), nats.ReconnectHandler(func(*nats.Conn) { h.ended.Go(h.publishClaims) })); err != nil {
-			return fmt.Errorf("connect to the bus: %w", err)
+	publish := func(*nats.Conn) {
+		if h.server == nil {
+			h.ended.Go(h.publishClaims)
 		}
 	}
-	sub, err := h.conn.Subscribe(fromHosts+">", h.receive)
+	if h.system, err = h.dial(h.keys.system, nats.ConnectHandler(publish), nats.ReconnectHandler(publish)); err != nil {
+		return fmt.Errorf("connect to the bus: %w", err)
+	}
+	if h.server != nil {
+		if _, err = h.system.Subscribe("$SYS.ACCOUNT."+public(h.keys.account)+".*", h.connections); err == nil {
+			err = h.system.Flush()
+		}
+	}
+	var sub *nats.Subscription
+	if err == nil {
+		sub, err = h.conn.Subscribe(fromHosts+">", h.receive)
+	}
 	if err == nil {
 		err = sub.SetPendingLimits(1<<16, 64<<20)
 	}
@@ -247,6 +265,42 @@ func (h *Hub) connect() error {
 		return fmt.Errorf("hear the hosts: %w", err)
 	}
 	return nil
+}
+
+// maxHostConnections is how many connections a host may have at a time: its agent has one, and
+// for a while another one, which is lost and not yet known to be.
+const maxHostConnections = 4
+
+// connections hears from the embedded server who connects and who leaves. A host that opens too
+// many connections is disconnected: they are places that others need.
+func (h *Hub) connections(m *nats.Msg) {
+	var event struct {
+		Client struct {
+			ID  uint64 `json:"id"`
+			JWT string `json:"jwt"`
+		} `json:"client"`
+	}
+	if json.Unmarshal(m.Data, &event) != nil {
+		return
+	}
+	id := event.Client.ID
+	if strings.HasSuffix(m.Subject, ".DISCONNECT") {
+		host := h.opened[id]
+		delete(h.opened, id)
+		if h.places[host]--; h.places[host] <= 0 {
+			delete(h.places, host)
+		}
+		return
+	}
+	claims, err := jwt.DecodeUserClaims(event.Client.JWT)
+	if err != nil || claims.Name == serverName && claims.Issuer == public(h.keys.account) {
+		return
+	}
+	host := strings.ReplaceAll(claims.Name, ":", ".")
+	h.opened[id] = host
+	if h.places[host]++; h.places[host] == maxHostConnections+1 {
+		h.ended.Go(func() { h.expel(host, "opens too many connections") })
+	}
 }
 
 // dial connects with an identity of this process's own, and returns by itself.
@@ -328,7 +382,7 @@ func (h *Hub) receive(m *nats.Msg) {
 	now := time.Now()
 	if !b.messages.AllowN(now, 1) || !b.bytes.AllowN(now, len(m.Data)) {
 		if b.dropped++; b.dropped == maxDropped {
-			h.ended.Go(func() { h.expel(host) })
+			h.ended.Go(func() { h.expel(host, "sends too much") })
 		}
 		return
 	}
@@ -341,8 +395,8 @@ func (h *Hub) receive(m *nats.Msg) {
 	}
 }
 
-// expel disconnects a host that sends too much. It may join again after a while.
-func (h *Hub) expel(host string) {
+// expel disconnects a host that does too much. It may join again after a while.
+func (h *Hub) expel(host, why string) {
 	h.hosts.Lock()
 	defer h.hosts.Unlock()
 	is, known := h.list.Hosts[host]
@@ -350,7 +404,7 @@ func (h *Hub) expel(host string) {
 		return
 	}
 	now := time.Now()
-	h.o.Log.Warn("a host sends too much, and is disconnected", "host", host, "for", faultTime)
+	h.o.Log.Warn("a host is disconnected for a while", "host", host, "for", faultTime, "why", "it "+why)
 	maps.DeleteFunc(h.faults, func(_ string, at time.Time) bool { return now.After(at) })
 	h.faults[host] = now.Add(faultTime)
 	h.list.Revoked[is.Key] = now
