@@ -84,7 +84,7 @@ in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs pba rebalance
 in_root setpriv --bounding-set=-all --inh-caps=-all --no-new-privs allotd --check >/dev/null
 in_root setpriv --reuid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs ahostd --check >/dev/null
 in_root install -d -o 65534 -g 65534 /tmp/ahostd
-in_root setpriv --bounding-set=-all,+setuid,+setgid,+kill,+dac_read_search,+sys_ptrace --inh-caps=-all --no-new-privs env RUNTIME_DIRECTORY=/tmp/ahostd /usr/lib/allotment/ahostd-root --check >/dev/null # as its unit does
+in_root setpriv --bounding-set=-all,+setuid,+setgid,+kill,+dac_read_search,+sys_ptrace,+bpf,+net_admin --inh-caps=-all --no-new-privs env RUNTIME_DIRECTORY=/tmp/ahostd /usr/lib/allotment/ahostd-root --check >/dev/null # as its unit does
 in_root systemctl --quiet enable allotment-miniqd allotment-rebalance allotment-allotd allotment-ahostd
 rm "$root/root/out"
 say 'a job ran, and so did a cycle'

@@ -74,6 +74,7 @@ type group struct {
 	user  int
 	v2    bool
 	seen  uint64 // the last sample that found it
+	inode uint64 // of version 2; 0: not known
 	job   *job
 
 	dirs  map[string]string // its directories by controller; of version 2 one, by ""

@@ -86,6 +86,7 @@ type Job struct {
 	Threads   Value
 	Disks     []Disk // by device; of processes one without a name, for all devices; none: not measured
 	Pressure  Pressure
+	Network   Network
 }
 
 // Disk is what a job moved to and from a device; network file systems are not in it.
@@ -109,12 +110,13 @@ const (
 	DiskOperations Figure = "disk_operations"
 	PressureStalls Figure = "pressure"
 	Threads        Figure = "threads"
+	NetworkBytes   Figure = "network"
 	Jobs           Figure = "jobs" // jobs that are not found, or left out
 )
 
 // Figures lists them.
 func Figures() []Figure {
-	return []Figure{CPU, Memory, Swap, DiskBytes, DiskOperations, PressureStalls, Threads, Jobs}
+	return []Figure{CPU, Memory, Swap, DiskBytes, DiskOperations, PressureStalls, Threads, NetworkBytes, Jobs}
 }
 
 // Lack says what a sample lacks.

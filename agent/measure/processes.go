@@ -300,6 +300,15 @@ func (s *Sampler) realUser(p *process) int {
 	return NoUser
 }
 
+// inode returns a directory's; 0: it is not there.
+func inode(dir string) uint64 {
+	var st syscall.Stat_t
+	if syscall.Stat(dir, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
 // owner returns the user of a process's directory; NoUser: it is not there.
 func owner(dir string) int {
 	var st syscall.Stat_t

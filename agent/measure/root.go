@@ -12,6 +12,9 @@ import (
 type Root interface {
 	Claims(of []ProcessID) ([]RootClaims, error)
 	Bytes(of []ProcessID) ([]RootBytes, error)
+	// Network answers by the inodes of the jobs' control groups of version 2; why: nothing is
+	// counted on this host.
+	Network() (of map[uint64]Network, why string, err error)
 }
 
 // ProcessID names a process, not another one that has its number later.

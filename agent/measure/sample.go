@@ -25,6 +25,9 @@ type Sampler struct {
 	tooMany   int         // processes that are left out
 	leftOut   int         // jobs likewise
 
+	network    map[uint64]Network // by groups' inodes
+	networkWhy string             // why a job has none
+
 	wantClaims, wantBytes []*process // that root is asked for, in a sample
 }
 
@@ -71,6 +74,7 @@ func (s *Sampler) Sample(now time.Time) Sample {
 	s.number++
 	s.leftOut = 0
 	s.findGroups()
+	s.askNetwork()
 	ended := s.scan()
 	for _, p := range s.processes {
 		s.classify(p)
@@ -100,7 +104,11 @@ func (s *Sampler) Sample(now time.Time) Sample {
 		if j.group != nil {
 			j.group.read(&s.files, devices)
 		}
-		result.Jobs = append(result.Jobs, j.measured(s.swapped))
+		measured := j.measured(s.swapped)
+		if j.group != nil {
+			measured.Network = s.network[j.group.inode]
+		}
+		result.Jobs = append(result.Jobs, measured)
 	}
 	slices.SortFunc(result.Jobs, func(a, b Job) int { return a.compare(b.Key) })
 	result.Lacks = s.lacks(result.Jobs)
@@ -218,6 +226,9 @@ func (s *Sampler) foundGroup(h hierarchy, path string) {
 	dir := filepath.Join(h.point, path)
 	if h.v2 {
 		g.dirs[""] = dir
+		if s.options.Root != nil {
+			g.inode = inode(dir)
+		}
 	}
 	for _, c := range h.controllers {
 		g.dirs[c] = dir
@@ -398,6 +409,9 @@ func (s *Sampler) lacks(jobs []Job) (all []Lack) {
 	for i := range jobs {
 		for figure, why := range jobs[i].lacks() {
 			count[kind{figure, why}]++
+		}
+		if !jobs[i].Network.Known {
+			count[kind{NetworkBytes, s.networkWhy}]++
 		}
 	}
 	for k, n := range count {

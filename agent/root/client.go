@@ -1,9 +1,11 @@
 package root
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,7 @@ type Client struct {
 	conn    int
 	err     error
 	in, out []byte
+	why     string // nothing is counted by networks
 }
 
 // patience is how long an answer may take, in seconds.
@@ -37,7 +40,7 @@ func Connect(fd int) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the root helper's socket: %w", err)
 	}
-	return &Client{conn: fd, in: make([]byte, maxAnswer+1)}, nil
+	return &Client{conn: fd, in: make([]byte, maxAnswer+1), why: "the config names no networks (ahostd.networks)"}, nil
 }
 
 // Err returns why the client asks no more; nil: it does.
@@ -53,17 +56,71 @@ func (c *Client) Bytes(of []measure.ProcessID) ([]measure.RootBytes, error) {
 	return ask(c, Bytes, of, bytesSize, decodeBytes)
 }
 
+// SetNetworks sets the classes of networks. Until then nothing is counted by them.
+func (c *Client) SetNetworks(networks map[netip.Prefix]measure.NetworkClass) error {
+	c.out = encodeRequest(c.out[:0], request{verb: Networks, networks: networks})
+	b, err := c.exchange()
+	if err == nil && (len(b) < headSize || len(b) > headSize+maxText) {
+		err = errMalformed
+	}
+	if err == nil {
+		b, err = records(b, Networks, len(b)-headSize, 1)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	c.why = string(b)
+	return nil
+}
+
+// Network returns what the jobs' control groups have sent and received, by their inodes, or why
+// nothing is counted.
+func (c *Client) Network() (map[uint64]measure.Network, string, error) {
+	if c.why != "" {
+		return nil, c.why, c.err
+	}
+	all := map[uint64]measure.Network{}
+	for range 100 {
+		c.out = encodeRequest(c.out[:0], request{verb: Network, first: uint32(len(all))})
+		b, err := c.exchange()
+		if err == nil && len(b) < headSize {
+			err = errMalformed
+		}
+		if err != nil {
+			return nil, "", c.fail(err)
+		}
+		total := int(binary.LittleEndian.Uint32(b[4:]))
+		r, err := records(b, Network, (len(b)-headSize)/groupSize, groupSize)
+		if err != nil {
+			return nil, "", c.fail(err)
+		}
+		was := len(all)
+		for ; len(r) > 0; r = r[groupSize:] {
+			inode, n := decodeGroup(r)
+			all[inode] = n
+		}
+		if len(all) >= total || len(all) == was {
+			return all, "", nil
+		}
+	}
+	return all, "", nil
+}
+
+func (c *Client) fail(err error) error {
+	c.err = fmt.Errorf("ask the root helper: %w", err)
+	return c.err
+}
+
 func ask[T any](c *Client, verb Verb, of []measure.ProcessID, size int, decode func([]byte) T) ([]T, error) {
 	all := make([]T, 0, len(of))
 	for some := range slices.Chunk(of, maxRecords) {
-		c.out = encodeRequest(c.out[:0], request{verb, some})
+		c.out = encodeRequest(c.out[:0], request{verb: verb, processes: some})
 		b, err := c.exchange()
 		if err == nil {
 			b, err = records(b, verb, len(some), size)
 		}
 		if err != nil {
-			c.err = fmt.Errorf("ask the root helper: %w", err)
-			return nil, c.err
+			return nil, c.fail(err)
 		}
 		for ; len(b) > 0; b = b[size:] {
 			all = append(all, decode(b))

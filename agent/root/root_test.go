@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +25,7 @@ import (
 // called so.
 func TestMain(m *testing.M) {
 	if os.Args[0] == "another" {
-		err := unix.Sendto(3, encodeRequest(nil, request{Bytes, []measure.ProcessID{{PID: 1}}}), 0, nil)
+		err := unix.Sendto(3, encodeRequest(nil, request{verb: Bytes, processes: []measure.ProcessID{{PID: 1}}}), 0, nil)
 		if err != nil {
 			panic(err)
 		}
@@ -43,11 +46,27 @@ var hostile = map[string][]byte{
 	"a count beyond all":  valid(func(b []byte) { b[2], b[3] = 0xff, 0xff }),
 	"process 0":           valid(func(b []byte) { b[8] = 0 }),
 	"a negative process":  valid(func(b []byte) { b[8], b[9], b[10], b[11] = 0xff, 0xff, 0xff, 0xff }),
+	"networks beyond all": append([]byte{version, byte(Networks), 0xff, 0xff, 0, 0, 0, 0}, make([]byte, networkSize)...),
+	"a class beyond all":  networks(func(b []byte) { b[9] = 3 }),
+	"a class of loopback": networks(func(b []byte) { b[9] = 0 }),
+	"more bits than 128":  networks(func(b []byte) { b[8] = 129 }),
+	"bits of the host":    networks(func(b []byte) { b[27] = 1 }),
+	"a network twice":     append(networks(func(b []byte) { b[2] = 2 }), networks(nil)[headSize:]...),
+	"groups with more":    {version, byte(Network), 0, 0, 0, 0, 0, 0, 0},
+	"groups by number":    {version, byte(Network), 1, 0, 0, 0, 0, 0},
 	"a path":              []byte("\x01\x01\x01\x00\x00\x00\x00\x00/etc/shadow\x00\x00\x00\x00\x00"),
 }
 
+func networks(change func([]byte)) []byte {
+	b := encodeRequest(nil, request{verb: Networks, networks: map[netip.Prefix]measure.NetworkClass{netip.MustParsePrefix("10.1.0.0/16"): measure.Rack}})
+	if change != nil {
+		change(b)
+	}
+	return b
+}
+
 func valid(change func([]byte)) []byte {
-	b := encodeRequest(nil, request{Claims, []measure.ProcessID{{PID: 1, Start: 2}}})
+	b := encodeRequest(nil, request{verb: Claims, processes: []measure.ProcessID{{PID: 1, Start: 2}}})
 	if change != nil {
 		change(b)
 	}
@@ -67,7 +86,7 @@ func TestHostileRequests(t *testing.T) {
 	for i := range many {
 		many[i].PID = 1
 	}
-	if _, err := decodeRequest(encodeRequest(nil, request{Bytes, many})); !errors.Is(err, errMalformed) {
+	if _, err := decodeRequest(encodeRequest(nil, request{verb: Bytes, processes: many})); !errors.Is(err, errMalformed) {
 		t.Errorf("%d processes: %v", len(many), err)
 	}
 }
@@ -75,12 +94,19 @@ func TestHostileRequests(t *testing.T) {
 // What is no request is an error, and what is one is written as it was read.
 func FuzzRequest(f *testing.F) {
 	f.Add(valid(nil))
+	f.Add(networks(nil))
+	f.Add(encodeRequest(nil, request{verb: Network, first: 7}))
 	for _, b := range hostile {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeRequest(b)
-		if err == nil && !bytes.Equal(encodeRequest(nil, r), b) {
+		again := encodeRequest(nil, r)
+		if r.verb == Networks { // they have no order
+			slices.Sort(again)
+			b = slices.Sorted(slices.Values(b))
+		}
+		if err == nil && !bytes.Equal(again, b) {
 			t.Errorf("%+v of %x", r, b)
 		}
 		for _, p := range r.processes {
@@ -95,8 +121,9 @@ func FuzzRequest(f *testing.F) {
 func FuzzAnswer(f *testing.F) {
 	id := backends.ID{Job: 1 << 40, Index: backends.ZeroIndex}
 	claims := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: id, LSF: backends.ID{Job: 5, Index: 7}}}
-	f.Add(appendClaims(answerHead(nil, Claims, 1), claims))
-	f.Add(appendBytes(answerHead(nil, Bytes, 1), measure.RootBytes{Known: true, Read: 1, Written: 1 << 63}))
+	f.Add(appendClaims(answerHead(nil, Claims, 1, 0), claims))
+	f.Add(appendGroup(answerHead(nil, Network, 1, 1), 7, measure.Network{Known: true}))
+	f.Add(appendBytes(answerHead(nil, Bytes, 1, 0), measure.RootBytes{Known: true, Read: 1, Written: 1 << 63}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := records(b, Claims, 1, claimsSize); err == nil {
 			c := decodeClaims(r)
@@ -109,6 +136,11 @@ func FuzzAnswer(f *testing.F) {
 				t.Errorf("%+v, then %+v", c, again)
 			}
 		}
+		if r, err := records(b, Network, 1, groupSize); err == nil {
+			if inode, n := decodeGroup(r); !bytes.Equal(appendGroup(nil, inode, n), r) {
+				t.Errorf("%d %+v", inode, n)
+			}
+		}
 		if r, err := records(b, Bytes, 1, bytesSize); err == nil {
 			if m := decodeBytes(r); decodeBytes(appendBytes(nil, m)) != m {
 				t.Errorf("%+v", m)
@@ -118,7 +150,9 @@ func FuzzAnswer(f *testing.F) {
 }
 
 // pair starts a server for this process, and returns the client's end, and how the server ends.
-func pair(t *testing.T) (int, chan error) {
+func pair(t *testing.T) (int, chan error) { return pairWith(t, nil) }
+
+func pairWith(t *testing.T, load func() (Traffic, error)) (int, chan error) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -127,7 +161,7 @@ func pair(t *testing.T) (int, chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewServer(ends[0], unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())})
+	s, err := NewServer(ends[0], unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())}, load)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +212,60 @@ func TestAnswers(t *testing.T) {
 		if err != nil || !moved[0].Known || !moved[1].Known || moved[2].Known {
 			t.Errorf("%+v, %v", moved, err)
 		}
+	}
+	unix.Close(end)
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("it ended by %v", err)
+	}
+}
+
+// counting is a stand-in for what counts.
+type counting struct {
+	networks map[netip.Prefix]measure.NetworkClass
+	groups   map[uint64]measure.Network
+	follows  int
+}
+
+func (c *counting) SetNetworks(n map[netip.Prefix]measure.NetworkClass) error {
+	c.networks = n
+	return nil
+}
+func (c *counting) Follow([]string) error            { c.follows++; return nil }
+func (c *counting) Read() map[uint64]measure.Network { return c.groups }
+
+// More groups than an answer holds come in several; a number beyond them gets none.
+func TestNetworkAnswers(t *testing.T) {
+	c := &counting{groups: map[uint64]measure.Network{}}
+	for i := range uint64(2*maxGroups + 3) {
+		c.groups[1<<40+i] = measure.Network{Known: true, Sent: [measure.NetworkClasses]uint64{0, i, 2, 1 << 63}, Received: [measure.NetworkClasses]uint64{4, 5, 6, 7}}
+	}
+	var failed error
+	end, ended := pairWith(t, func() (Traffic, error) { return c, failed })
+	client, err := Connect(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, why, err := client.Network(); all != nil || !strings.Contains(why, "names no networks") || err != nil || c.follows != 0 {
+		t.Errorf("without networks: %v, %q, %v", all, why, err)
+	}
+	failed = errors.New(strings.Repeat("no ", 1000))
+	want := map[netip.Prefix]measure.NetworkClass{netip.MustParsePrefix("10.1.0.0/16"): measure.Rack, netip.MustParsePrefix("10.0.0.0/8"): measure.Site, netip.MustParsePrefix("fd00::/8"): measure.Site}
+	if err := client.SetNetworks(want); err != nil {
+		t.Fatal(err)
+	}
+	if all, why, err := client.Network(); all != nil || len(why) != maxText || err != nil {
+		t.Errorf("where nothing counts: %v, %q, %v", all, why, err)
+	}
+	failed = nil
+	if err := client.SetNetworks(want); err != nil || !maps.Equal(c.networks, want) {
+		t.Fatalf("%v are set, %v", c.networks, err)
+	}
+	if all, why, err := client.Network(); !maps.Equal(all, c.groups) || why != "" || err != nil || c.follows != 1 {
+		t.Errorf("%d groups, %q, %v; followed %d times", len(all), why, err, c.follows)
+	}
+	client.out = encodeRequest(client.out[:0], request{verb: Network, first: 1<<32 - 1})
+	if b, err := client.exchange(); err != nil || len(b) != headSize {
+		t.Errorf("beyond all: %x, %v", b, err)
 	}
 	unix.Close(end)
 	if err := <-ended; !errors.Is(err, io.EOF) {

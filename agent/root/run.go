@@ -25,13 +25,13 @@ allotment-ahostd.service runs it as root. It starts ahostd, which is beside it, 
 who owns the directory RUNTIME_DIRECTORY, without privileges, and ends with it. See ahostd(8).
 `
 
-// Run is the program. It returns the exit code.
-func Run(args []string, stdout, stderr io.Writer) int {
+// Run is the program, with what counts by networks. It returns the exit code.
+func Run(args []string, load func() (Traffic, error), stdout, stderr io.Writer) int {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 		fmt.Fprint(stdout, usage)
 		return 0
 	}
-	code, err := run(args)
+	code, err := run(args, load)
 	if err != nil {
 		fmt.Fprintln(stderr, "ahostd-root:", err)
 	}
@@ -41,7 +41,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // clientFD is the client's end of the pair, in the client.
 const clientFD = 3
 
-func run(args []string) (int, error) {
+func run(args []string, load func() (Traffic, error)) (int, error) {
 	runtime.LockOSThread() // the client dies with the thread that started it
 	user, err := serviceUser(os.Getenv("RUNTIME_DIRECTORY"))
 	if err != nil {
@@ -54,8 +54,12 @@ func run(args []string) (int, error) {
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return 1, fmt.Errorf("give up new privileges: %w", err)
 	}
-	if err := keep(mayStart | mayRead); err != nil {
-		return 1, err
+	counts := uint64(mayCount)
+	if keep(mayStart|mayRead|counts) != nil { // the service, or the kernel, has no such
+		counts = 0
+		if err := keep(mayStart | mayRead); err != nil {
+			return 1, err
+		}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -76,10 +80,10 @@ func run(args []string) (int, error) {
 	if err = errors.Join(err, end.Close()); err != nil {
 		return 1, fmt.Errorf("start %s as user %d: %w", program, user.Uid, err)
 	}
-	if err := keep(mayRead); err != nil {
+	if err := keep(mayRead | counts); err != nil {
 		return 1, errors.Join(err, client.Kill())
 	}
-	server, err := NewServer(pair[0], unix.Ucred{Pid: int32(client.Pid), Uid: user.Uid})
+	server, err := NewServer(pair[0], unix.Ucred{Pid: int32(client.Pid), Uid: user.Uid}, load)
 	if err != nil {
 		return 1, errors.Join(err, client.Kill())
 	}
@@ -126,17 +130,19 @@ func serviceUser(directory string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: st.Uid, Gid: st.Gid}, nil
 }
 
-// Capabilities: to start ahostd; and to read afterwards, and to end another user's process, which
+// Capabilities: to start ahostd; to count by networks; and to read afterwards, and to end another user's process, which
 // the kernel asks of a parent even when that dies (prctl(2), PR_SET_PDEATHSIG).
 const (
 	mayStart = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+	mayCount = 1<<unix.CAP_BPF | 1<<unix.CAP_NET_ADMIN
 	mayRead  = 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_KILL
 )
 
 // keep drops all capabilities but these, on all threads; none is inherited.
-func keep(capabilities uint32) error {
+func keep(capabilities uint64) error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	data := [2]unix.CapUserData{{Effective: capabilities, Permitted: capabilities}}
+	low, high := uint32(capabilities), uint32(capabilities>>32)
+	data := [2]unix.CapUserData{{Effective: low, Permitted: low}, {Effective: high, Permitted: high}}
 	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); err != nil {
 		return fmt.Errorf("keep the capabilities %#x: %w: the service allotment-ahostd starts this program as root", capabilities, err)
 	}

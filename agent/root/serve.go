@@ -4,10 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
 )
 
 // Server answers one client.
@@ -16,15 +21,27 @@ type Server struct {
 	client    unix.Ucred
 	processes *processes
 	spent     allowance
+
+	load    func() (Traffic, error) // makes what counts by networks; nil: nothing does
+	traffic Traffic                 // nil: it is not loaded
+	read    map[uint64]measure.Network
+	inodes  []uint64 // of read
+}
+
+// Traffic counts what control groups of version 2 send and receive (agent/traffic).
+type Traffic interface {
+	SetNetworks(networks map[netip.Prefix]measure.NetworkClass) error
+	Follow(dirs []string) error
+	Read() map[uint64]measure.Network
 }
 
 // NewServer returns a server for the process that has the other end of a socket.
-func NewServer(conn int, client unix.Ucred) (*Server, error) {
+func NewServer(conn int, client unix.Ucred, load func() (Traffic, error)) (*Server, error) {
 	p, err := newProcesses()
 	if err != nil {
 		return nil, fmt.Errorf("open /proc: %w", err)
 	}
-	return &Server{conn: conn, client: client, processes: p}, nil
+	return &Server{conn: conn, client: client, processes: p, load: load}, nil
 }
 
 // Serve answers until the client closes its end (io.EOF), or breaks the protocol.
@@ -76,14 +93,60 @@ func (s *Server) receive(in []byte) (int, error) {
 }
 
 func (s *Server) answer(out []byte, r request) []byte {
-	out = answerHead(out, r.verb, len(r.processes))
+	switch r.verb {
+	case Networks:
+		why := ""
+		if err := s.setNetworks(r.networks); err != nil {
+			why = err.Error()
+		}
+		why = why[:min(len(why), maxText)]
+		return append(answerHead(out, r.verb, len(why), 0), why...)
+	case Network:
+		return s.groups(out, int(r.first))
+	case Claims, Bytes:
+	}
+	out = answerHead(out, r.verb, len(r.processes), 0)
 	for _, p := range r.processes {
-		switch r.verb {
-		case Claims:
+		if r.verb == Claims {
 			out = appendClaims(out, s.processes.claims(p))
-		case Bytes:
+		} else {
 			out = appendBytes(out, s.processes.bytes(p))
 		}
+	}
+	return out
+}
+
+// setNetworks sets the classes of networks, and begins to count by them.
+func (s *Server) setNetworks(networks map[netip.Prefix]measure.NetworkClass) error {
+	if s.traffic == nil {
+		if s.load == nil {
+			return errors.New("the root helper does not count it")
+		}
+		t, err := s.load()
+		if err != nil {
+			return fmt.Errorf("%w: it takes Linux 5.8, and CAP_BPF and CAP_NET_ADMIN for the service", err)
+		}
+		s.traffic = t
+	}
+	return s.traffic.SetNetworks(networks)
+}
+
+// groups answers what the jobs' groups have sent and received, from the first one on. The
+// groups are those that this process finds; at 0 it looks for them.
+func (s *Server) groups(out []byte, first int) []byte {
+	if first == 0 && s.traffic != nil {
+		mounts, err := readAt(s.processes.proc, "self/mountinfo", 1<<20)
+		if err == nil {
+			_ = s.traffic.Follow(measure.JobGroups(mounts, 2000)) // a group that can't be followed has no answer
+		}
+		s.read = s.traffic.Read()
+		s.inodes = slices.Sorted(maps.Keys(s.read))
+	}
+	some := s.inodes[min(first, len(s.inodes)):]
+	some = some[:min(len(some), maxGroups)]
+	out = answerHead(out, Network, len(some), uint32(len(s.inodes)))
+	for _, inode := range some {
+		out = appendGroup(out, inode, s.read[inode])
 	}
 	return out
 }

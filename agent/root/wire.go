@@ -12,6 +12,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/backends"
@@ -26,20 +29,31 @@ const (
 	Claims Verb = 1
 	// Bytes asks for what processes have moved from and to storage.
 	Bytes Verb = 2
+	// Networks sets the classes of networks, and answers why nothing can be counted by them.
+	Networks Verb = 3
+	// Network asks for what the jobs' control groups have sent and received.
+	Network Verb = 4
 )
 
 // A message is a head, and records of the same size. All numbers are little-endian.
 //
-//	request  version 1, verb 1, count 2, 0 4; a record is PID 4, 0 4, start 8
-//	answer   the same head; a record is as its verb says
+//	request  version 1, verb 1, count 2, first 4
+//	         a record of Claims and Bytes is PID 4, 0 4, start 8; of Networks bits 1, class 1, 0 2, IPv6 16
+//	         Network has none: first is the group that the answer begins with
+//	answer   the same head; first is of Network how many groups there are in all, else 0
+//	         a record is as its verb says; of Networks it is a byte of text
 const (
 	version     = 1
 	headSize    = 8
 	processSize = 16
 	claimsSize  = 40 // known 4, then three jobs of 12: number 8, index 4
 	bytesSize   = 24 // known 8, read 8, written 8
+	networkSize = 20
+	groupSize   = 8 + 2*8*measure.NetworkClasses // inode, sent, received
+	maxGroups   = 256                            // in an answer
+	maxText     = 500
 	maxRecords  = 1024
-	maxRequest  = headSize + maxRecords*processSize
+	maxRequest  = headSize + measure.MaxNetworks*networkSize
 	maxAnswer   = headSize + maxRecords*claimsSize
 	maxPID      = 1 << 22 // PID_MAX_LIMIT of the kernel
 )
@@ -50,12 +64,22 @@ var errMalformed = errors.New("malformed message")
 type request struct {
 	verb      Verb
 	processes []measure.ProcessID
+	networks  map[netip.Prefix]measure.NetworkClass
+	first     uint32
 }
 
 func encodeRequest(b []byte, r request) []byte {
 	b = append(b, version, byte(r.verb))
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.processes)))
-	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.processes)+len(r.networks)))
+	b = binary.LittleEndian.AppendUint32(b, r.first)
+	for _, p := range slices.SortedFunc(maps.Keys(r.networks), netip.Prefix.Compare) {
+		bits, address := p.Bits(), p.Addr().As16()
+		if p.Addr().Is4() {
+			bits += 96
+		}
+		b = append(b, byte(bits), byte(r.networks[p]), 0, 0)
+		b = append(b, address[:]...)
+	}
 	for _, p := range r.processes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(p.PID))
 		b = binary.LittleEndian.AppendUint32(b, 0)
@@ -66,14 +90,27 @@ func encodeRequest(b []byte, r request) []byte {
 
 // decodeRequest reads what a hostile client may have sent.
 func decodeRequest(b []byte) (r request, err error) {
-	if len(b) < headSize || b[0] != version || binary.LittleEndian.Uint32(b[4:]) != 0 {
+	if len(b) < headSize || b[0] != version {
 		return request{}, errMalformed
 	}
-	r.verb = Verb(b[1])
-	if r.verb != Claims && r.verb != Bytes {
+	n := int(binary.LittleEndian.Uint16(b[2:]))
+	r = request{verb: Verb(b[1]), first: binary.LittleEndian.Uint32(b[4:])}
+	if r.first > 0 && r.verb != Network {
+		return request{}, errMalformed
+	}
+	switch r.verb {
+	case Claims, Bytes:
+	case Networks:
+		r.networks, err = decodeNetworks(b[headSize:], n)
+		return r, err
+	case Network:
+		if n != 0 || len(b) != headSize {
+			return request{}, fmt.Errorf("%w: %d bytes for nothing", errMalformed, len(b))
+		}
+		return r, nil
+	default:
 		return request{}, fmt.Errorf("%w: there is no verb %d", errMalformed, b[1])
 	}
-	n := int(binary.LittleEndian.Uint16(b[2:]))
 	if n == 0 || n > maxRecords || len(b) != headSize+n*processSize {
 		return request{}, fmt.Errorf("%w: %d bytes for %d processes", errMalformed, len(b), n)
 	}
@@ -87,10 +124,51 @@ func decodeRequest(b []byte) (r request, err error) {
 	return r, nil
 }
 
-func answerHead(b []byte, verb Verb, n int) []byte {
+// decodeNetworks reads n networks, each once.
+func decodeNetworks(b []byte, n int) (map[netip.Prefix]measure.NetworkClass, error) {
+	if n > measure.MaxNetworks || len(b) != n*networkSize {
+		return nil, fmt.Errorf("%w: %d bytes for %d networks", errMalformed, len(b), n)
+	}
+	all := map[netip.Prefix]measure.NetworkClass{}
+	for ; len(b) > 0; b = b[networkSize:] {
+		class := measure.NetworkClass(b[1])
+		address := netip.AddrFrom16([16]byte(b[4:networkSize]))
+		bits := int(b[0])
+		if address.Is4In6() && bits >= 96 {
+			address, bits = address.Unmap(), bits-96
+		}
+		p := netip.PrefixFrom(address, bits)
+		if _, twice := all[p]; twice || !p.IsValid() || p != p.Masked() || b[2] != 0 || b[3] != 0 || class != measure.Rack && class != measure.Site {
+			return nil, fmt.Errorf("%w: network %v of class %d", errMalformed, p, b[1])
+		}
+		all[p] = class
+	}
+	return all, nil
+}
+
+func answerHead(b []byte, verb Verb, n int, first uint32) []byte {
 	b = append(b, version, byte(verb))
 	b = binary.LittleEndian.AppendUint16(b, uint16(n))
-	return binary.LittleEndian.AppendUint32(b, 0)
+	return binary.LittleEndian.AppendUint32(b, first)
+}
+
+func appendGroup(b []byte, inode uint64, n measure.Network) []byte {
+	b = binary.LittleEndian.AppendUint64(b, inode)
+	for _, counts := range [][measure.NetworkClasses]uint64{n.Sent, n.Received} {
+		for _, count := range counts {
+			b = binary.LittleEndian.AppendUint64(b, count)
+		}
+	}
+	return b
+}
+
+func decodeGroup(b []byte) (inode uint64, n measure.Network) {
+	n.Known = true
+	for i := range measure.NetworkClasses {
+		n.Sent[i] = binary.LittleEndian.Uint64(b[8+8*i:])
+		n.Received[i] = binary.LittleEndian.Uint64(b[8+8*(measure.NetworkClasses+i):])
+	}
+	return binary.LittleEndian.Uint64(b), n
 }
 
 // records returns the records of an answer to a request for n of them.

@@ -132,7 +132,7 @@ func start(t *testing.T, dir string, args ...string) *helper {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte("ahostd: {every: 1s}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("ahostd: {every: 1s, networks: {racks: [10.81.0.0/16]}}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "ahostd-root"), args...)
@@ -272,6 +272,89 @@ func TestJobsOfOtherUsers(t *testing.T) {
 	}
 }
 
+// TestNetworkOfJobs: what a job in a control group sends is counted from when the group is found.
+func TestNetworkOfJobs(t *testing.T) {
+	dir := install(t, false)
+	root := ""
+	for _, place := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(place + "/cgroup.procs"); err == nil && root == "" {
+			root = place
+		}
+	}
+	id := strconv.Itoa(1e9 + os.Getpid())
+	group := fmt.Sprintf("%s/lsf/test-%d/job.%s.1.1", root, os.Getpid(), id)
+	if err := os.MkdirAll(group, 0o755); root == "" || err != nil {
+		t.Skipf("skip: no control group of version 2 can be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for range 3 { // those above it, if they are empty then
+			os.Remove(group)
+			group = filepath.Dir(group)
+		}
+	})
+	if text, err := exec.Command("go", "build", "-o", dir+"/", "github.com/allotment-hpc/allotment/test/hostload").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	h := start(t, dir)
+	h.serving(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := func(what string) (float64, bool) {
+		m, _ := h.metrics(t)
+		for _, uid := range []string{"", `,uid="0"`} { // the owner is known once a process was seen
+			v, ok := m[fmt.Sprintf(`allotment_job_network_%s_bytes_total{host=%q,queue="lsf",job=%q%s,class="loopback"}`, what, host, id, uid)]
+			if ok {
+				return v, true
+			}
+		}
+		return 0, false
+	}
+	if !await.Every(ctx, 100*time.Millisecond, func() bool {
+		m, _ := h.metrics(t)
+		_, ok := counted("sent")
+		return ok || m[`allotment_host_samples_total{host="`+host+`"}`] > 20
+	}) {
+		t.Fatal("ahostd does not measure")
+	}
+	if _, ok := counted("sent"); !ok {
+		_, text := h.metrics(t)
+		if os.Getenv("ALLOTMENT_TEST_BPF") == "" {
+			t.Skipf("skip: nothing is counted here:\n%s", text)
+		}
+		t.Fatal(text)
+	}
+	run := func(argv ...string) {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		if !bufio.NewScanner(out).Scan() {
+			t.Fatalf("%q prints nothing", argv)
+		}
+	}
+	run(dir+"/hostload", "-sink", "127.0.0.1:47113")
+	run("sh", "-c", `echo $$ >"$0" && exec "$@"`, group+"/cgroup.procs", dir+"/hostload", "-send", "127.0.0.1:47113=8000000")
+	if !await.Every(ctx, 100*time.Millisecond, func() bool { sent, _ := counted("sent"); return sent >= 8e6 }) {
+		_, text := h.metrics(t)
+		t.Fatal(text)
+	}
+	if sent, _ := counted("sent"); sent > 8.4e6 {
+		t.Errorf("%v bytes are sent, want 8,000,000 within 5 %%", sent)
+	}
+	if received, _ := counted("received"); received < 1.9e6 || received > 2.1e6 {
+		t.Errorf("%v bytes are received, want 2,000,000 within 5 %%", received)
+	}
+}
+
 // TestPrivileges: ahostd has none, the helper few, and both end together.
 func TestPrivileges(t *testing.T) {
 	dir := install(t, false)
@@ -279,14 +362,14 @@ func TestPrivileges(t *testing.T) {
 	h.serving(t)
 	client := h.client(t)
 	wantStatus(t, client, `Uid:\t65534\t65534\t65534\t65534`, `Gid:\t65534\t65534\t65534\t65534`, `Groups:\t *`, `CapInh:\t0+`, `CapPrm:\t0+`, `CapEff:\t0+`, `CapAmb:\t0+`, `NoNewPrivs:\t1`)
-	wantStatus(t, h.cmd.Process.Pid, `CapInh:\t0+`, `CapPrm:\t0+80024`, `CapEff:\t0+80024`, `NoNewPrivs:\t1`)
+	wantStatus(t, h.cmd.Process.Pid, `CapInh:\t0+`, `CapPrm:\t0+8000081024`, `CapEff:\t0+8000081024`, `NoNewPrivs:\t1`)
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range threads {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", h.cmd.Process.Pid, e.Name()))
-		if err == nil && !strings.Contains(string(text), "CapEff:\t0000000000080024") {
+		if err == nil && !strings.Contains(string(text), "CapEff:\t0000008000081024") {
 			t.Errorf("thread %s:\n%s", e.Name(), text)
 		}
 	}
@@ -334,7 +417,7 @@ func TestClientEnds(t *testing.T) {
 	}{
 		{"exit-7", "", 7},
 		{"no-verb", "ahostd-root: serve ahostd: malformed message: there is no verb 77\n", 1},
-		{"giant", "ahostd-root: serve ahostd: malformed message: it is larger than 16392 bytes, or has descriptors\n", 1},
+		{"giant", "ahostd-root: serve ahostd: malformed message: it is larger than 20488 bytes, or has descriptors\n", 1},
 	} {
 		h := start(t, dir, x.does)
 		var text strings.Builder

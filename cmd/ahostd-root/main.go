@@ -6,6 +6,9 @@ import (
 	"os"
 
 	"github.com/allotment-hpc/allotment/agent/root"
+	"github.com/allotment-hpc/allotment/agent/traffic"
 )
 
-func main() { os.Exit(root.Run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	os.Exit(root.Run(os.Args[1:], func() (root.Traffic, error) { return traffic.New() }, os.Stdout, os.Stderr))
+}

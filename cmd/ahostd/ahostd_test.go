@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -274,17 +276,21 @@ func TestServesUntilSIGTERM(t *testing.T) {
 func TestRefusesToServe(t *testing.T) {
 	file := filepath.Join(home(t, ""), "config.yaml") // no socket
 	for config, want := range map[string]string{
-		"ahostd: {listen: '0.0.0.0:8471'}\n":       "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
-		"ahostd: {listen: ':8471'}\n":              "listen: :8471 can be reached",
-		"ahostd: {listen: '8471'}\n":               `listen: "8471": want ADDRESS:PORT, such as 127.0.0.1:8471`,
-		"ahostd: {lisen: '127.0.0.1:1'}\n":         `unknown key "ahostd.lisen" (known: every, socket, listen, enrolment)`,
-		"ahostd: {every: 100ms}\n":                 "every: 100ms: want 1s to 1m",
-		"ahostd: {every: 2m}\n":                    "every: 2m: want 1s to 1m",
-		"ahostd: {socket: x.sock}\n":               `socket: "x.sock" is no absolute path`,
-		"ahostd: {plugins: [nfs]}\n":               `plugins: "nfs" is no absolute path`,
-		"ahostd: {plugins: ['/a/b c']}\n":          `a plug-in's file is named by letters`,
-		"ahostd: {plugins: [/a/nfs, /b/nfs.sh]}\n": `"/a/nfs" and "/b/nfs.sh" have one name in the metrics`,
-		"ahostd: {socket: " + file + "}\n":         file + " exists and is no socket: see ahostd.socket in the config",
+		"ahostd: {listen: '0.0.0.0:8471'}\n":                          "ahostd: listen: 0.0.0.0:8471 can be reached from other machines, in clear text",
+		"ahostd: {listen: ':8471'}\n":                                 "listen: :8471 can be reached",
+		"ahostd: {listen: '8471'}\n":                                  `listen: "8471": want ADDRESS:PORT, such as 127.0.0.1:8471`,
+		"ahostd: {lisen: '127.0.0.1:1'}\n":                            `unknown key "ahostd.lisen" (known: every, socket, listen, enrolment, plugins, networks)`,
+		"ahostd: {every: 100ms}\n":                                    "every: 100ms: want 1s to 1m",
+		"ahostd: {every: 2m}\n":                                       "every: 2m: want 1s to 1m",
+		"ahostd: {networks: {racks: [10.1.2.3/16]}}\n":                `networks: "10.1.2.3/16" is an address in a network: want 10.1.0.0/16`,
+		"ahostd: {networks: {site: [x]}}\n":                           `networks: "x" is no network, such as 10.1.0.0/16`,
+		"ahostd: {networks: {racks: [fd00::/8], site: [fd00::/8]}}\n": `networks: fd00::/8 stands here twice`,
+		"ahostd: {networks: {rack: [10.1.0.0/16]}}\n":                 `unknown key "ahostd.networks.rack" (known: racks, site)`,
+		"ahostd: {socket: x.sock}\n":                                  `socket: "x.sock" is no absolute path`,
+		"ahostd: {socket: " + file + "}\n":                            file + " exists and is no socket: see ahostd.socket in the config",
+		"ahostd: {plugins: [nfs]}\n":                                  `plugins: "nfs" is no absolute path`,
+		"ahostd: {plugins: ['/a/b c']}\n":                             `a plug-in's file is named by letters`,
+		"ahostd: {plugins: [/a/nfs, /b/nfs.sh]}\n":                    `"/a/nfs" and "/b/nfs.sh" have one name in the metrics`,
 	} {
 		out, err := ahostd(t, home(t, config)).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
@@ -312,6 +318,18 @@ func TestRefusesToServe(t *testing.T) {
 		if cmd.ProcessState.ExitCode() != x.code || !strings.Contains(string(out), x.want) {
 			t.Errorf("%s: exit code %d, %s\nwant %d, %s", x.args, cmd.ProcessState.ExitCode(), out, x.code, x.want)
 		}
+	}
+}
+
+// A host's own rack is the one in which it has an address; the narrowest network counts.
+func TestNetworksOfHost(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	n := networks{racks: []netip.Prefix{prefix("10.1.1.0/24"), prefix("10.1.2.0/24"), prefix("fd00:1::/32")}, site: []netip.Prefix{prefix("10.0.0.0/8")}}
+	want := map[netip.Prefix]measure.NetworkClass{
+		prefix("10.1.1.0/24"): measure.Site, prefix("10.1.2.0/24"): measure.Rack, prefix("fd00:1::/32"): measure.Rack, prefix("10.0.0.0/8"): measure.Site,
+	}
+	if got := n.classes([]netip.Addr{netip.MustParseAddr("10.1.2.7"), netip.MustParseAddr("fd00:1::5"), netip.MustParseAddr("127.0.0.1")}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

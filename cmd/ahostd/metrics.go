@@ -38,6 +38,7 @@ func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) 
 	jobMetrics(&e, host, s.Jobs)
 	diskMetrics(&e, host, s.Jobs)
 	pressureMetrics(&e, host, s.Jobs)
+	networkMetrics(&e, host, s.Jobs)
 	e.Gauge("allotment_host_jobs", "Jobs that are on the host.").Add(float64(len(s.Jobs)), "host", host)
 	lacking := e.Gauge("allotment_host_lacking", "Jobs without a figure that can't be measured on the host; of jobs, processes whose job is not found. ahostd top says why.")
 	sum := map[measure.Figure]int{}
@@ -139,6 +140,19 @@ func pressureMetrics(e *exposition.Set, host string, jobs []measure.Job) {
 			resource, tasks string
 		}{{p.CPUSome, "cpu", "some"}, {p.MemorySome, "memory", "some"}, {p.MemoryFull, "memory", "full"}, {p.IOSome, "io", "some"}, {p.IOFull, "io", "full"}} {
 			add(stalled, x.v, 1e9, labels(host, &jobs[i], "resource", x.resource, "tasks", x.tasks)...)
+		}
+	}
+}
+
+func networkMetrics(e *exposition.Set, host string, jobs []measure.Job) {
+	sent := e.Counter("allotment_job_network_sent_bytes_total", "Payload sent to the class of networks: loopback, rack, site, outside.")
+	received := e.Counter("allotment_job_network_received_bytes_total", "Payload received from it.")
+	for i := range jobs {
+		n := &jobs[i].Network
+		for class := range measure.NetworkClass(measure.NetworkClasses) {
+			of := labels(host, &jobs[i], "class", class.String())
+			add(sent, measure.Value{N: n.Sent[class], Known: n.Known}, 1, of...)
+			add(received, measure.Value{N: n.Received[class], Known: n.Known}, 1, of...)
 		}
 	}
 }

@@ -64,6 +64,12 @@ func serve(c *cli.Context) (err error) {
 	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
 	a := &agent{host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
+	if a.networks.racks, a.networks.site, err = config.Ahostd.Networks.Prefixes(); err != nil {
+		return err
+	}
+	if err := a.setNetworks(time.Now()); err != nil {
+		return err
+	}
 	defer a.joinBus(c.Context, &config)()
 	a.sample(time.Now())
 	if a.link != nil {
@@ -120,15 +126,16 @@ func bound(l net.Listener) net.Listener {
 
 // agent measures this host, and keeps the last sample.
 type agent struct {
-	host    string
-	log     *slog.Logger
-	sampler *measure.Sampler
-	helper  *root.Client // nil: there is none
-	samples uint64
-	lacks   map[string]bool // that were logged
-	last    atomic.Pointer[measured]
-	link    *bus.Link // nil: it can't join a bus
-	plugins *plugin.Runner
+	host     string
+	log      *slog.Logger
+	sampler  *measure.Sampler
+	helper   *root.Client // nil: there is none
+	networks networks
+	samples  uint64
+	lacks    map[string]bool // that were logged
+	last     atomic.Pointer[measured]
+	link     *bus.Link // nil: it can't join a bus
+	plugins  *plugin.Runner
 }
 
 // measured is a sample. Its text is made when it is first asked for: a Prometheus asks
@@ -181,8 +188,11 @@ func (a *agent) run(ctx context.Context, every time.Duration, listeners []net.Li
 		select {
 		case <-ticker.C:
 			a.sample(time.Now())
+			if err := a.setNetworks(time.Now()); err != nil {
+				return err // the service starts both anew
+			}
 			if a.helper != nil && a.helper.Err() != nil {
-				return a.helper.Err() // the service starts both anew
+				return a.helper.Err() // likewise
 			}
 		case err := <-failed:
 			return fmt.Errorf("serve the metrics: %w", err)

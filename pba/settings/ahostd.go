@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +17,44 @@ type Ahostd struct {
 	Listen    string        `yaml:"listen"`    // ADDRESS:PORT of this machine alone; "": the socket alone
 	Enrolment string        `yaml:"enrolment"` // a file with what it joins a farm by; "": enrolment beside the config file
 	Plugins   []string      `yaml:"plugins"`   // programs that measure what is the site's own
+
+	Networks Networks `yaml:"networks"` // by which traffic is counted; none: it is not
+}
+
+// Networks are the site's, such as 10.1.0.0/16 or fd00:1::/32. Of several that an address is in
+// the narrowest counts.
+type Networks struct {
+	Racks []string `yaml:"racks"` // each is of one rack: that in which a host has an address is its own
+	Site  []string `yaml:"site"`  // others of the site
+}
+
+// Prefixes returns the networks, each once.
+func (n Networks) Prefixes() (racks, site []netip.Prefix, err error) {
+	const most = 1000
+	if len(n.Racks)+len(n.Site) > most {
+		return nil, nil, fmt.Errorf("%d networks: at most %d", len(n.Racks)+len(n.Site), most)
+	}
+	seen := map[netip.Prefix]bool{}
+	for i, list := range [][]string{n.Racks, n.Site} {
+		for _, text := range list {
+			p, err := netip.ParsePrefix(text)
+			switch {
+			case err != nil || p.Addr().Is4In6():
+				return nil, nil, fmt.Errorf("%q is no network, such as 10.1.0.0/16 or fd00:1::/32", text)
+			case p != p.Masked():
+				return nil, nil, fmt.Errorf("%q is an address in a network: want %v", text, p.Masked())
+			case seen[p]:
+				return nil, nil, fmt.Errorf("%v stands here twice", p)
+			}
+			seen[p] = true
+			if i == 0 {
+				racks = append(racks, p)
+			} else {
+				site = append(site, p)
+			}
+		}
+	}
+	return racks, site, nil
 }
 
 // DefaultAhostd is the section of a config file without it.
@@ -34,6 +73,9 @@ func (a Ahostd) Validate() error {
 	}
 	if err := checkPlugins(a.Plugins); err != nil {
 		return fmt.Errorf("plugins: %w", err)
+	}
+	if _, _, err := a.Networks.Prefixes(); err != nil {
+		return fmt.Errorf("networks: %w", err)
 	}
 	if a.Listen == "" {
 		return nil

@@ -1,6 +1,6 @@
 // Command hostload is a load that counts itself, for tests of what measures jobs: it burns
-// processor time, half of it in a child, holds memory and writes a file. Then it prints
-// what it used, as JSON, and does nothing until SIGTERM.
+// processor time, half of it in a child, holds memory, writes a file and sends to sinks, which
+// are the same program with -sink. Then it prints what it used, as JSON, and does nothing until SIGTERM.
 package main
 
 import (
@@ -25,6 +25,8 @@ type Used struct {
 	Memory  int64         `json:"memory"`  // bytes that it holds
 	Written int64         `json:"written"` // bytes
 	Direct  bool          `json:"direct"`  // they bypassed the page cache
+
+	Sent, Received map[string]int64 `json:",omitempty"` // bytes, by the sink's address
 }
 
 func main() {
@@ -32,15 +34,23 @@ func main() {
 	memory := flag.Int64("memory", 0, "hold so many bytes")
 	disk := flag.Int64("disk", 0, "write so many bytes, a multiple of 1 MiB")
 	dir := flag.String("dir", ".", "the directory to write in")
+	send := flag.String("send", "", "send to sinks: ADDRESS=BYTES,… of TCP")
+	datagrams := flag.String("datagrams", "", "send to them: ADDRESS=BYTES,… of UDP")
+	sink := flag.String("sink", "", "do nothing but receive at this address, by TCP, and answer a quarter of what came")
 	burn := flag.Bool("burn", false, "burn, and end")
 	flag.Parse()
-	if err := run(*cpu, *memory, *disk, *dir, *burn); err != nil {
+	if *sink != "" {
+		err := receive(*sink)
+		fmt.Fprintln(os.Stderr, "hostload:", err)
+		os.Exit(1)
+	}
+	if err := run(*cpu, *memory, *disk, *dir, *burn, *send, *datagrams); err != nil {
 		fmt.Fprintln(os.Stderr, "hostload:", err)
 		os.Exit(1)
 	}
 }
 
-func run(cpu time.Duration, memory, disk int64, dir string, burn bool) error {
+func run(cpu time.Duration, memory, disk int64, dir string, burn bool, send, datagrams string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if burn {
@@ -51,6 +61,9 @@ func run(cpu time.Duration, memory, disk int64, dir string, burn bool) error {
 	held, err := hold(memory)
 	if err == nil && disk > 0 {
 		u.Direct, err = write(filepath.Join(dir, fmt.Sprintf("load-%d", os.Getpid())), disk)
+	}
+	if err == nil && send+datagrams != "" {
+		u.Sent, u.Received, err = sendAll(ctx, send, datagrams)
 	}
 	if err == nil && cpu > 0 {
 		child := exec.CommandContext(ctx, os.Args[0], "-burn", "-cpu", (cpu / 2).String())

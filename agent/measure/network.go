@@ -1,0 +1,71 @@
+package measure
+
+import "path/filepath"
+
+// NetworkClass is where the other end of a connection is, as seen from a host.
+type NetworkClass int
+
+// The classes.
+const (
+	Loopback NetworkClass = iota // on the host itself
+	Rack                         // in the host's own rack
+	Site                         // in other racks, and elsewhere in the site
+	Outside
+)
+
+// NetworkClasses is how many there are; MaxNetworks bounds the networks that have one.
+const (
+	NetworkClasses = 4
+	MaxNetworks    = 1024
+)
+
+func (c NetworkClass) String() string {
+	return [NetworkClasses]string{"loopback", "rack", "site", "outside"}[c]
+}
+
+// Network is what a job has sent and received on this host, by class: bytes of payload.
+type Network struct {
+	Known          bool
+	Sent, Received [NetworkClasses]uint64
+}
+
+// Sum returns what was sent and received, but not to the host itself.
+func (n Network) Sum() Value {
+	v := Value{Known: n.Known}
+	for _, c := range []NetworkClass{Rack, Site, Outside} {
+		v.N += n.Sent[c] + n.Received[c]
+	}
+	return v
+}
+
+// JobGroups returns the directories of the jobs' control groups of version 2, by a process's
+// mountinfo, at most so many.
+func JobGroups(mountinfo []byte, most int) (dirs []string) {
+	for _, h := range hierarchies(mountinfo) {
+		if !h.v2 {
+			continue
+		}
+		h.eachJob(func(path string) {
+			if len(dirs) < most {
+				dirs = append(dirs, filepath.Join(h.point, path))
+			}
+		})
+	}
+	return dirs
+}
+
+// askNetwork asks what the jobs' groups have sent and received.
+func (s *Sampler) askNetwork() {
+	s.network, s.networkWhy = nil, "only the root helper of ahostd's service counts it"
+	if s.options.Root == nil {
+		return
+	}
+	all, why, err := s.options.Root.Network()
+	if err != nil {
+		why = err.Error()
+	}
+	if s.network = all; why == "" {
+		why = "only control groups of version 2 have it, from the sample on that finds them"
+	}
+	s.networkWhy = why
+}
