@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/discover"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -43,6 +44,7 @@ func newLink(host string, config *configfile.Config, log *slog.Logger) (*bus.Lin
 	return bus.NewLink(bus.LinkOptions{
 		Dir: dir, Host: host, Socket: config.Web.SocketIn(paths.Runtime), Log: log,
 		Enrolment: func() (bus.Enrolment, error) { return readEnrolment(config) },
+		Find:      discover.New().Find,
 	})
 }
 

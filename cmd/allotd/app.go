@@ -15,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/watch"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/discover"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/web"
@@ -84,6 +85,9 @@ func serve(c *cli.Context) (err error) {
 		}
 	}
 	hosts := hear(c.Context, hub, log)
+	if err := announce(c.Context, hub, config.Bus.Announce, log); err != nil {
+		log.Error("allotd does not announce itself", "error", err)
+	}
 	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, NoBus: noBus, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
@@ -133,4 +137,21 @@ func hear(ctx context.Context, hub *bus.Hub, log *slog.Logger) *watch.Watch {
 		return admitted
 	})
 	return w
+}
+
+// announce announces where hosts can join on the networks of these interfaces.
+func announce(ctx context.Context, hub *bus.Hub, interfaces []string, log *slog.Logger) error {
+	if hub == nil || len(interfaces) == 0 {
+		return nil
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name this machine: %w", err)
+	}
+	port, err := hub.JoinPort()
+	if err != nil {
+		return err
+	}
+	go discover.Announce(ctx, machine, port, interfaces, log)
+	return nil
 }

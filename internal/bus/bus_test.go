@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -606,5 +607,34 @@ func TestLocal(t *testing.T) {
 			s := link.State()
 			return s.Connected == (host == "farm") && (s.Connected || strings.Contains(s.Why, "allotd approve other"))
 		})
+	}
+}
+
+// TestFound: what is found is an address alone. A server of another authority is refused, and
+// the next one is tried.
+func TestFound(t *testing.T) {
+	h, forged := newHub(t, hubDir(t), nil), newHub(t, hubDir(t), nil)
+	e := enrolment(t, h, true)
+	found := []string{enrolment(t, forged, false).Address, "nonsense", e.Address}
+	e.Address = "-"
+	var refused atomic.Int32
+	l, err := NewLink(LinkOptions{
+		Dir: t.TempDir(), Host: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Enrolment: func() (Enrolment, error) { return e, nil },
+		Find: func(context.Context) (string, error) {
+			n := int(refused.Add(1)) - 1
+			return found[min(n, len(found)-1)], nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, l)
+	until(t, "it joins", connected(l))
+	if hosts, waiting := forged.Hosts(); refused.Load() < 3 || len(hosts)+len(waiting) > 0 {
+		t.Errorf("it asked the forged one: %v, %v, after %d", hosts, waiting, refused.Load())
+	}
+	if port, err := h.JoinPort(); err != nil || !strings.HasSuffix(found[2], fmt.Sprint(":", port)) {
+		t.Errorf("%d, %v", port, err)
 	}
 }

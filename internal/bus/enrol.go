@@ -180,6 +180,7 @@ func (h *Hub) admit(q request, from origin, now time.Time) (admission, error) {
 type joinServer struct {
 	http    *http.Server
 	address string // HOST:PORT by which they reach it
+	port    int    // that it listens on
 }
 
 // Bounds of the connections of hosts that ask, and of those from one address: many hosts may be
@@ -197,7 +198,7 @@ func (h *Hub) listenForJoins(ctx context.Context) (*joinServer, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+JoinPath, h.answerRemote)
-	s := &joinServer{address: h.o.Address, http: &http.Server{
+	s := &joinServer{address: h.o.Address, port: l.Addr().(*net.TCPAddr).Port, http: &http.Server{
 		Handler: mux, TLSConfig: h.keys.serverTLS(), MaxHeaderBytes: 8 << 10,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),

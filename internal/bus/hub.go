@@ -511,6 +511,14 @@ func (h *Hub) Withdraw(name string) (Host, error) {
 	return host, h.save()
 }
 
+// JoinPort is the port where hosts of other machines ask to be admitted.
+func (h *Hub) JoinPort() (int, error) {
+	if h.joins == nil {
+		return 0, errors.New("hosts of other machines can't join: set bus.enrol in the config")
+	}
+	return h.joins.port, nil
+}
+
 // Enrol makes a secret that lasts for a time, 0: until it is withdrawn, and returns the
 // enrolment that has it. With no secret it makes none.
 func (h *Hub) Enrol(secret bool, lasts time.Duration) (Enrolment, error) {

@@ -10,11 +10,12 @@ import (
 
 // Bus is the config file's section bus: how hosts and allotd talk.
 type Bus struct {
-	Listen  string   `yaml:"listen"`  // ADDRESS:PORT of allotd's own server; "": there is no bus
-	Servers []string `yaml:"servers"` // the site's own, instead
-	CA      string   `yaml:"ca"`      // a file with the authority of Servers; "": the system's
-	Enrol   string   `yaml:"enrol"`   // ADDRESS:PORT where hosts of other machines join; "": none do
-	Address string   `yaml:"address"` // HOST:PORT by which they reach it; "": of this machine's name and Enrol
+	Listen   string   `yaml:"listen"`   // ADDRESS:PORT of allotd's own server; "": there is no bus
+	Servers  []string `yaml:"servers"`  // the site's own, instead
+	CA       string   `yaml:"ca"`       // a file with the authority of Servers; "": the system's
+	Enrol    string   `yaml:"enrol"`    // ADDRESS:PORT where hosts of other machines join; "": none do
+	Announce []string `yaml:"announce"` // interfaces on whose networks allotd announces Enrol; none: it does not
+	Address  string   `yaml:"address"`  // HOST:PORT by which they reach it; "": of this machine's name and Enrol
 }
 
 // DefaultBus is the section of a config file without it.
@@ -45,8 +46,8 @@ func (b Bus) Validate() error {
 			return fmt.Errorf("address: %q: want HOST:PORT, such as farm.example.org:8472", b.Address)
 		}
 	}
-	if b.Enrol == "" {
-		return nil
+	if err := b.validateAnnounce(); err != nil || b.Enrol == "" {
+		return err
 	}
 	here, err := isLoopback(b.Enrol, "0.0.0.0:8472")
 	switch {
@@ -81,6 +82,23 @@ func checkServer(server string) error {
 	}
 	if here, err := isLoopback(u.Host, ""); err != nil || !here {
 		return errors.New("connections would go in clear text: want tls://HOST:PORT")
+	}
+	return nil
+}
+
+// validateAnnounce refuses what names no interface, and an announcement of nothing.
+func (b Bus) validateAnnounce() error {
+	const most, longest = 16, 15 // IFNAMSIZ of the kernel
+	if len(b.Announce) > 0 && b.Enrol == "" {
+		return errors.New("announce: there is nothing to find: set enrol too, such as 0.0.0.0:8472")
+	}
+	if len(b.Announce) > most {
+		return fmt.Errorf("announce: %d interfaces: at most %d", len(b.Announce), most)
+	}
+	for _, name := range b.Announce {
+		if name == "" || len(name) > longest || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || c == '/' }) {
+			return fmt.Errorf("announce: %.40q is no name of a network interface, such as eth0", name)
+		}
 	}
 	return nil
 }

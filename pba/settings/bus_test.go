@@ -20,7 +20,11 @@ func TestBusRefusesClearTextAndHalfABus(t *testing.T) {
 		`enrol: "8472": want ADDRESS:PORT`:                         {Listen: "0.0.0.0:8473", Enrol: "8472"},
 		"enrol: there is no bus to join":                           {Enrol: "0.0.0.0:8472"},
 		"enrol: hosts of other machines can't reach listen (127":   {Listen: "127.0.0.1:0", Enrol: "0.0.0.0:8472"},
-		`address: "farm": want HOST:PORT`:                          {Address: "farm"},
+		"    ":                                {Listen: "0.0.0.0:8473", Enrol: "0.0.0.0:8472", Announce: []string{"eth0"}},
+		"announce: there is nothing to find":  {Listen: "0.0.0.0:8473", Announce: []string{"eth0"}},
+		"announce: 17 interfaces: at most 16": {Listen: "0.0.0.0:8473", Enrol: "0.0.0.0:8472", Announce: make([]string, 17)},
+		`announce: "a b" is no name`:          {Listen: "0.0.0.0:8473", Enrol: "0.0.0.0:8472", Announce: []string{"a b"}},
+		`address: "farm": want HOST:PORT`:     {Address: "farm"},
 	} {
 		err := b.Validate()
 		if want := strings.TrimSpace(want); want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
