@@ -216,7 +216,7 @@ func (h *Hub) listenForJoins(ctx context.Context) (*joinServer, error) {
 	}
 	bounded := listen.Bound(l, maxJoins, maxJoinsFrom, func(c net.Conn) string { return network(c.RemoteAddr().String()) })
 	h.o.Log.Info("hosts can join", "address", s.address, "authority", h.keys.fingerprint())
-	h.ended.Go(func() {
+	h.start(func() {
 		if err := s.http.ServeTLS(bounded, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			h.o.Log.Error("hosts can't join any more", "error", err)
 		}

@@ -60,6 +60,9 @@ type Hub struct {
 	opened map[uint64]string  // the connections' hosts: only used by connections
 	places map[string]int     // the number of each one's
 	closed chan struct{}
+
+	ending sync.Mutex // of what is started, and of the end
+	over   bool
 	ended  sync.WaitGroup
 }
 
@@ -162,9 +165,21 @@ func (h *Hub) save() error {
 	return nil
 }
 
+// start runs a function that Close waits for, unless that was called.
+func (h *Hub) start(f func()) {
+	h.ending.Lock()
+	defer h.ending.Unlock()
+	if !h.over {
+		h.ended.Go(f)
+	}
+}
+
 // Close stops the server and disconnects.
 func (h *Hub) Close() {
 	close(h.closed)
+	h.ending.Lock()
+	h.over = true
+	h.ending.Unlock()
 	if h.joins != nil {
 		h.joins.close()
 	}
@@ -238,9 +253,9 @@ func (h *Hub) connect() error {
 	if h.conn, err = h.dial(h.keys.account); err != nil {
 		return fmt.Errorf("connect to the bus: %w", err)
 	}
-	publish := func(*nats.Conn) {
+	publish := func(system *nats.Conn) {
 		if h.server == nil {
-			h.ended.Go(h.publishClaims)
+			h.start(func() { h.publishClaims(system) })
 		}
 	}
 	if h.system, err = h.dial(h.keys.system, nats.ConnectHandler(publish), nats.ReconnectHandler(publish)); err != nil {
@@ -299,7 +314,7 @@ func (h *Hub) connections(m *nats.Msg) {
 	host := strings.ReplaceAll(claims.Name, ":", ".")
 	h.opened[id] = host
 	if h.places[host]++; h.places[host] == maxHostConnections+1 {
-		h.ended.Go(func() { h.expel(host, "opens too many connections") })
+		h.start(func() { h.expel(host, "opens too many connections") })
 	}
 }
 
@@ -382,7 +397,7 @@ func (h *Hub) receive(m *nats.Msg) {
 	now := time.Now()
 	if !b.messages.AllowN(now, 1) || !b.bytes.AllowN(now, len(m.Data)) {
 		if b.dropped++; b.dropped == maxDropped {
-			h.ended.Go(func() { h.expel(host, "sends too much") })
+			h.start(func() { h.expel(host, "sends too much") })
 		}
 		return
 	}
@@ -416,7 +431,7 @@ func (h *Hub) expel(host, why string) {
 func (h *Hub) revoke() {
 	h.list.prune(time.Now())
 	if h.server == nil {
-		h.ended.Go(h.publishClaims)
+		h.start(func() { h.publishClaims(h.system) })
 		return
 	}
 	claims, err := h.store(h.server.AccountResolver(), h.keys.accountClaims(h.list.Revoked))
@@ -433,9 +448,9 @@ func (h *Hub) revoke() {
 }
 
 // publishClaims tells the site's own servers of the account, until one of them answers.
-func (h *Hub) publishClaims() {
+func (h *Hub) publishClaims(system *nats.Conn) {
 	for {
-		err := h.publishClaimsOnce()
+		err := h.publishClaimsOnce(system)
 		if err == nil {
 			return
 		}
@@ -448,14 +463,14 @@ func (h *Hub) publishClaims() {
 	}
 }
 
-func (h *Hub) publishClaimsOnce() error {
+func (h *Hub) publishClaimsOnce(system *nats.Conn) error {
 	h.hosts.Lock()
 	text, err := h.keys.accountClaims(h.list.Revoked).Encode(h.keys.operator)
 	h.hosts.Unlock()
 	if err != nil {
 		return err
 	}
-	m, err := h.system.Request("$SYS.REQ.CLAIMS.UPDATE", []byte(text), 5*time.Second)
+	m, err := system.Request("$SYS.REQ.CLAIMS.UPDATE", []byte(text), 5*time.Second)
 	if err != nil {
 		return err
 	}
