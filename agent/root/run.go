@@ -108,10 +108,20 @@ func run(args []string, load func() (Traffic, error)) (int, error) {
 		return 1, fmt.Errorf("serve ahostd: %w", err)
 	default:
 	}
-	if state.ExitCode() < 0 {
-		return 1, fmt.Errorf("ahostd ended by %v", state)
+	return codeOf(state.Sys().(syscall.WaitStatus))
+}
+
+// codeOf returns the exit code for how ahostd ended. By SIGTERM it may end before it handles
+// that: the service was stopped, which is no failure (systemd.service(5), SuccessExitStatus).
+func codeOf(status syscall.WaitStatus) (int, error) {
+	switch {
+	case !status.Signaled():
+		return status.ExitStatus(), nil
+	case status.Signal() == syscall.SIGTERM, status.Signal() == syscall.SIGINT:
+		return 0, nil
+	default:
+		return 1, fmt.Errorf("ahostd ended by %v", status.Signal())
 	}
-	return state.ExitCode(), nil
 }
 
 // serviceUser returns the user who owns the service's directory, which systemd makes
