@@ -266,8 +266,8 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)
 	sed -i -e 's|](docs/|](|g' -e 's|](\.\./|](|g' $(TO)$(DOCDIR)/*.md # there all pages are in one directory
 	set -e; for picture in $(PICTURES:docs/%=%); do install -D -m 644 docs/$$picture $(TO)$(DOCDIR)/$$picture; done
-	install -m 644 packaging/prometheus/allotment.rules.yml $(TO)$(DATADIR)/prometheus
-	install -m 644 packaging/grafana/allotment.json $(TO)$(DATADIR)/grafana
+	install -m 644 packaging/prometheus/allotment.rules.yml packaging/prometheus/allotment-hosts.rules.yml $(TO)$(DATADIR)/prometheus
+	install -m 644 packaging/grafana/allotment.json packaging/grafana/allotment-hosts.json $(TO)$(DATADIR)/grafana
 ifneq ($(SYSCONFDIR),/etc)
 	@echo 'cron and logrotate read /etc alone: link or copy what is in $(SYSCONFDIR)/cron.d and logrotate.d there when you want them'
 endif

@@ -56,6 +56,7 @@ type useView struct {
 	Swap    *uint64   `json:"swap_bytes,omitempty"`
 	Reading *float64  `json:"read_bytes_per_second,omitempty"`
 	Writing *float64  `json:"written_bytes_per_second,omitempty"`
+	Net     *float64  `json:"net_bytes_per_second,omitempty" doc:"sent and received, but not to the host itself"`
 	Read    *uint64   `json:"read_bytes,omitempty"`
 	Written *uint64   `json:"written_bytes,omitempty"`
 	Reads   *uint64   `json:"reads,omitempty"`
@@ -79,7 +80,7 @@ func useOf(u *roster.Use) useView {
 	v := useView{
 		Host: u.Host, Queue: string(u.Queue), Job: u.IDText(), Source: string(u.Source), At: u.At.UTC(),
 		Cores: rateOf(u.Cores), CPU: secondsOf(u.CPU), Memory: numberOf(u.Memory), Cache: numberOf(u.Cache), Peak: numberOf(u.Peak), Swap: numberOf(u.Swap),
-		Reading: rateOf(u.Read), Writing: rateOf(u.Written), Read: numberOf(disk.ReadBytes), Written: numberOf(disk.WrittenBytes), Reads: numberOf(disk.Reads), Writes: numberOf(disk.Writes),
+		Reading: rateOf(u.Read), Writing: rateOf(u.Written), Net: rateOf(u.Net), Read: numberOf(disk.ReadBytes), Written: numberOf(disk.WrittenBytes), Reads: numberOf(disk.Reads), Writes: numberOf(disk.Writes),
 		CPUStalled: secondsOf(u.Pressure.CPUSome), MemoryStalled: secondsOf(u.Pressure.MemorySome), MemoryFullStalled: secondsOf(u.Pressure.MemoryFull),
 		IOStalled: secondsOf(u.Pressure.IOSome), IOFullStalled: secondsOf(u.Pressure.IOFull),
 		Processes: numberOf(u.Processes), Threads: numberOf(u.Threads),

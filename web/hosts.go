@@ -111,7 +111,7 @@ func showAgents(q *request) error {
 type useRow struct {
 	*roster.Use
 	CPU, Memory spark
-	Texts       []string // swap, read, written, processes, threads
+	Texts       []string // swap, read, written, network, processes, threads
 	At          time.Time
 }
 
@@ -147,7 +147,7 @@ func (q *request) useRow(u *roster.Use) useRow {
 	}
 	r.CPU = sparkOf(cores, coresText(v.Cores), func(x float64) string { return fmt.Sprintf("%.2f", x) })
 	r.Memory = sparkOf(memory, bytesText(v.Memory), func(x float64) string { return unit.Size(x).Short() })
-	r.Texts = []string{bytesText(v.Swap), perSecondText(v.Reading), perSecondText(v.Writing), countText(v.Processes), countText(v.Threads)}
+	r.Texts = []string{bytesText(v.Swap), perSecondText(v.Reading), perSecondText(v.Writing), perSecondText(v.Net), countText(v.Processes), countText(v.Threads)}
 	return r
 }
 

@@ -106,7 +106,7 @@ type Report struct {
 
 // A report is a version, the time in ms, the number of jobs, and for each job its queue, ID,
 // index, user + 1, source, a set of figures, and a number for each of these, in the order of
-// figures: 60 to 90 bytes a job, where JSON takes 250. A reader skips figures that it does not
+// figures: 60 to 120 bytes a job, where JSON takes 250. A reader skips figures that it does not
 // know: new ones are added at the end.
 const reportVersion = 1
 
@@ -115,14 +115,42 @@ func sources() []measure.Source {
 	return []measure.Source{measure.FromGroupV2, measure.FromGroupV1, measure.FromProcesses}
 }
 
+// traffic is what a job sent and received, by classes of networks, as reports have it: all of
+// them are known, or none.
+type traffic [2 * measure.NetworkClasses]measure.Value
+
+func trafficOf(n measure.Network) (all traffic) {
+	for class := range measure.NetworkClasses {
+		all[2*class] = measure.Value{N: n.Sent[class], Known: n.Known}
+		all[2*class+1] = measure.Value{N: n.Received[class], Known: n.Known}
+	}
+	return all
+}
+
+func (t *traffic) network() measure.Network {
+	n := measure.Network{Known: true}
+	for class := range measure.NetworkClasses {
+		sent, received := t[2*class], t[2*class+1]
+		if !sent.Known || !received.Known {
+			return measure.Network{}
+		}
+		n.Sent[class], n.Received[class] = sent.N, received.N
+	}
+	return n
+}
+
 // figures lists a job's figures as reports number them.
-func figures(j *measure.Job, d *measure.Disk) []*measure.Value {
+func figures(j *measure.Job, d *measure.Disk, t *traffic) []*measure.Value {
 	p := &j.Pressure
-	return []*measure.Value{
+	all := []*measure.Value{
 		&j.CPU, &j.Memory, &j.Cache, &j.Peak, &j.Swap, &j.Processes, &j.Threads,
 		&d.ReadBytes, &d.WrittenBytes, &d.Reads, &d.Writes,
 		&p.CPUSome, &p.MemorySome, &p.MemoryFull, &p.IOSome, &p.IOFull,
 	}
+	for i := range t {
+		all = append(all, &t[i])
+	}
+	return all
 }
 
 // Encode returns the report as a message. Of more jobs than a report holds it has the first.
@@ -146,7 +174,7 @@ func (r *Report) Encode() []byte {
 }
 
 func appendJob(b []byte, j measure.Job) []byte {
-	disk := sum(j.Disks)
+	disk, net := sum(j.Disks), trafficOf(j.Network)
 	b = append(b, byte(len(j.Queue)))
 	b = append(b, j.Queue...)
 	b = binary.AppendUvarint(b, uint64(j.ID.Job))
@@ -157,7 +185,7 @@ func appendJob(b []byte, j measure.Job) []byte {
 			b = append(b, byte(i))
 		}
 	}
-	all := figures(&j, &disk)
+	all := figures(&j, &disk, &net)
 	var set uint64
 	for i, v := range all {
 		if v.Known {
@@ -297,7 +325,8 @@ func (p *reader) job() (j measure.Job) {
 		p.fail("a job's ID is none")
 	}
 	var disk measure.Disk
-	all := figures(&j, &disk)
+	var net traffic
+	all := figures(&j, &disk, &net)
 	set := p.number(math.MaxUint64)
 	for i := 0; set>>i != 0; i++ {
 		if set>>i&1 == 0 {
@@ -311,5 +340,6 @@ func (p *reader) job() (j measure.Job) {
 	if disk != (measure.Disk{}) {
 		j.Disks = []measure.Disk{disk}
 	}
+	j.Network = net.network()
 	return j
 }

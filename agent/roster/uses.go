@@ -31,6 +31,7 @@ type Use struct {
 	measure.Job
 	Cores         Rate // processor time in each second
 	Read, Written Rate // bytes of disks
+	Net           Rate // bytes sent and received, but not to the host itself
 }
 
 // Point is a point of a job's last hour, the mean of 30 s that began then. A figure that is
@@ -109,6 +110,7 @@ func (u *Uses) heardJob(h *hostUses, host string, j *measure.Job, over float64, 
 	was.Use = Use{
 		Host: host, At: now, Job: *j,
 		Cores: rate(last.CPU, j.CPU, over), Read: rate(lastRead, read, over), Written: rate(lastWritten, written, over),
+		Net: rate(last.Network.Sum(), j.Network.Sum(), over),
 	}
 	was.Cores.PerSecond /= 1e9
 	was.seen = now

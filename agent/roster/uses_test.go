@@ -30,16 +30,18 @@ func TestRates(t *testing.T) {
 	}
 	j := jobOf(1, 1000, 7500*time.Millisecond, 2<<20)
 	j.Disks = []measure.Disk{{ReadBytes: known(5)}}
+	j.Network.Known = true
 	report(10, j, jobOf(2, 1000, time.Second, 1))
 	got := u.Of("h1", all)
 	if len(got) != 2 || got[0].Cores != (Rate{1.5, true}) || got[0].Read.Known || got[1].Cores.Known {
 		t.Errorf("%+v", got)
 	}
 	j.Disks = []measure.Disk{{ReadBytes: known(105)}}
+	j.Network = measure.Network{Known: true, Sent: [measure.NetworkClasses]uint64{1 << 40, 500, 0, 0}}
 	j.CPU = known(1) // another run
 	report(15, j)
 	got = u.Of("h1", all)
-	if len(got) != 1 || got[0].Cores.Known || got[0].Read != (Rate{20, true}) || got[0].Written.Known {
+	if len(got) != 1 || got[0].Cores.Known || got[0].Read != (Rate{20, true}) || got[0].Written.Known || got[0].Net != (Rate{100, true}) {
 		t.Errorf("%+v", got)
 	}
 	report(3, j) // the agent began anew

@@ -58,6 +58,7 @@ func TestInstall(t *testing.T) {
 		"/opt/allotment/share/fish/vendor_completions.d/pba.fish", "/opt/allotment/lib/systemd/system/allotment-rebalance.service",
 		"/opt/allotment/etc/cron.d/allotment", "/opt/allotment/etc/logrotate.d/allotment", "/opt/allotment/share/doc/allotment/README.md",
 		"/opt/allotment/share/allotment/prometheus/allotment.rules.yml", "/opt/allotment/share/allotment/grafana/allotment.json",
+		"/opt/allotment/share/allotment/prometheus/allotment-hosts.rules.yml", "/opt/allotment/share/allotment/grafana/allotment-hosts.json",
 	} {
 		if !slices.Contains(files, want) {
 			t.Errorf("not installed: %s", want)
