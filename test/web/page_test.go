@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // TestPage does what users do, each case in a window of its own, on one farm.
@@ -20,6 +23,7 @@ func TestPage(t *testing.T) {
 		{"sign in", signIn},
 		{"farm is live", farmIsLive},
 		{"job is explained", jobIsExplained},
+		{"hosts are heard", hostsAreHeard},
 		{"four weeks are planned, and undone", planFourWeeks},
 		{"too much is refused", tooMuchIsRefused},
 		{"two editors", twoEditors},
@@ -90,6 +94,20 @@ func jobIsExplained(t *testing.T, s *site) {
 	w.untilText("#job", "no allocation in force matches it")
 }
 
+// hostsAreHeard: the agent of this machine is started, and its host and jobs are shown on a page
+// that is open.
+func hostsAreHeard(t *testing.T, s *site) {
+	s.submit(t, filler, "measured", 1)
+	w := s.open(t)
+	w.visit("/hosts")
+	w.untilText("#agents", "No agent is heard")
+	farm.StartForTest(t, s.Background(context.Background(), "ahostd"))
+	w.untilText("#agents", "here")
+	w.click("#agents tbody a")
+	w.untilText("#agent", "What its jobs use")
+	w.untilText("#agent tbody", "miniq")
+}
+
 // keyboardAlone: a user without a mouse reaches each page, and sees where the focus is.
 func keyboardAlone(t *testing.T, s *site) {
 	w := s.open(t)
@@ -97,7 +115,7 @@ func keyboardAlone(t *testing.T, s *site) {
 	w.keys(kb.Tab + kb.Enter)
 	w.until("the focus in the content", "document.activeElement.id === 'main'")
 	w.visit("/farm")
-	for _, page := range []string{"Calendar", "Jobs", "Reports"} {
+	for _, page := range []string{"Calendar", "Jobs", "Hosts", "Reports"} {
 		w.tabTo(fmt.Sprintf("nav a with %s", page), fmt.Sprintf("document.activeElement.closest('nav') && document.activeElement.innerText === %q", page))
 		w.keys(kb.Enter)
 		w.until("the page "+page, fmt.Sprintf("document.readyState === 'complete' && document.querySelector('nav [aria-current]').innerText === %q", page))
