@@ -34,7 +34,7 @@ const (
 const (
 	header  = -40
 	keySize = 4 + 16
-	keyAt   = -64
+	keyAt   = -60 // the address in it is stored by eight bytes: Linux 6.1 refuses parts of them
 	address = keyAt + 4
 	tcpByte = -72
 )
@@ -46,6 +46,24 @@ const loopback = 1
 // either order.
 func networkOrder(n uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n)))
+}
+
+// mapped makes of an address of IPv4, as it is in a header, the second half of the one of IPv6
+// that stands for it, ::ffff:a.b.c.d, in arg1; arg2 is lost.
+func mapped() asm.Instructions {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return asm.Instructions{
+			asm.LSh.Imm(arg1, 32),
+			asm.Mov.Imm(arg2, 0xffff),
+			asm.LSh.Imm(arg2, 16),
+			asm.Or.Reg(arg1, arg2),
+		}
+	}
+	return asm.Instructions{
+		asm.Mov.Imm(arg2, 0xffff),
+		asm.LSh.Imm(arg2, 32),
+		asm.Or.Reg(arg1, arg2),
+	}
 }
 
 // instructions is the program: it adds the payload of a packet to the counter of its class, and
@@ -84,22 +102,23 @@ func instructions(networks, counts int, egress bool) asm.Instructions {
 		asm.LoadMem(headers, asm.RFP, header, asm.Byte),
 		asm.And.Imm(headers, 15),
 		asm.LSh.Imm(headers, 2),
-		asm.StoreImm(asm.RFP, address, 0, asm.Word), // ::ffff:a.b.c.d
-		asm.StoreImm(asm.RFP, address+4, 0, asm.Word),
-		asm.StoreImm(asm.RFP, address+8, 0, asm.Half),
-		asm.StoreImm(asm.RFP, address+10, 0xffff, asm.Half),
+		asm.Mov.Imm(arg1, 0),
+		asm.StoreMem(asm.RFP, address, arg1, asm.DWord),
 		asm.LoadMem(arg1, asm.RFP, header+v4, asm.Word),
-		asm.StoreMem(asm.RFP, address+12, arg1, asm.Word),
+	)
+	add(mapped()...)
+	add(
+		asm.StoreMem(asm.RFP, address+8, arg1, asm.DWord),
 		asm.LoadMem(kind, asm.RFP, header+9, asm.Byte),
 		asm.Ja.Label("transport"),
 	)
 	add(asm.Mov.Imm(arg2, 0).WithSymbol("v6"))
 	add(load(40, header)...)
 	add(asm.Mov.Imm(headers, 40))
-	for i := int16(0); i < 16; i += 4 {
+	for i := int16(0); i < 16; i += 8 {
 		add(
-			asm.LoadMem(arg1, asm.RFP, header+v6+i, asm.Word),
-			asm.StoreMem(asm.RFP, address+i, arg1, asm.Word),
+			asm.LoadMem(arg1, asm.RFP, header+v6+i, asm.DWord),
+			asm.StoreMem(asm.RFP, address+i, arg1, asm.DWord),
 		)
 	}
 	add(asm.LoadMem(kind, asm.RFP, header+6, asm.Byte))

@@ -78,6 +78,9 @@ func run(cpu time.Duration, memory, disk int64, dir string, burn bool, send, dat
 		return err
 	}
 	<-ctx.Done()
+	if held == nil {
+		return nil
+	}
 	return unix.Munmap(held)
 }
 
