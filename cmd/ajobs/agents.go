@@ -304,13 +304,23 @@ func writeAgentsCSV(out io.Writer, agents []agent, columns []agentColumn) error 
 // writeMeasured prints what is measured on the hosts: of ahosts -l. It prints nothing where no
 // allotd runs, or none hears such a host.
 func writeMeasured(ctx context.Context, p process, hosts []bsub.HostUse, out io.Writer) error {
+	var heard struct {
+		Hosts []agent `json:"hosts"`
+	}
+	if err := p.allotd(ctx, "/agents", nil, &heard); err != nil {
+		return nil // the queue's list is complete without it
+	}
 	for i := range hosts {
+		name, ok := agentOf(heard.Hosts, hosts[i].Name)
+		if !ok {
+			continue
+		}
 		var answer struct {
 			agent
 			Uses   []used `json:"uses"`
 			Others int    `json:"others"`
 		}
-		if err := p.allotd(ctx, "/agents/"+url.PathEscape(hosts[i].Name), nil, &answer); err != nil {
+		if err := p.allotd(ctx, "/agents/"+url.PathEscape(name), nil, &answer); err != nil {
 			continue
 		}
 		a := &answer.agent
@@ -326,6 +336,28 @@ func writeMeasured(ctx context.Context, p process, hosts []bsub.HostUse, out io.
 		}
 	}
 	return nil
+}
+
+// agentOf returns the name under which the agent of a queue's host is heard: the same one, or
+// the only one that differs by its domain.
+func agentOf(heard []agent, host string) (name string, ok bool) {
+	short := func(name string) string {
+		first, _, _ := strings.Cut(name, ".")
+		return first
+	}
+	var alike []string
+	for i := range heard {
+		switch is := heard[i].Host; {
+		case is == host:
+			return is, true
+		case short(is) == short(host) && (is == short(is) || host == short(host)):
+			alike = append(alike, is)
+		}
+	}
+	if len(alike) != 1 {
+		return "", false
+	}
+	return alike[0], true
 }
 
 func pick(names ...string) (columns []agentColumn) {

@@ -85,7 +85,7 @@ n2    lost    2026-11-24 11:00:00  4      -     1.00K   0     v\x1b[31m
 func TestMeasuredOnHost(t *testing.T) {
 	q := fake.NewQueue()
 	q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 8}, {Name: "n2", Slots: 8}}
-	answers := map[string]string{"/agents/n1": `{"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","cores":8,"load":0.5,"memory_bytes":1073741824,"jobs":3,"version":"v1",
+	answers := map[string]string{"/agents": `{"hosts":[{"host":"n1.example.org"}]}`, "/agents/n1.example.org": `{"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","cores":8,"load":0.5,"memory_bytes":1073741824,"jobs":3,"version":"v1",
 		"uses":[{"queue":"miniq","job":"12[3]","uid":1000,"cores":1.5,"memory_bytes":3145728,"read_bytes_per_second":1024,"threads":7},{"queue":"miniq","job":"x\u001b"}],"others":1}`}
 	got := typed(t, q, answers, "ahosts", "-l")
 	want := `
@@ -213,6 +213,15 @@ func TestAskSocket(t *testing.T) {
 	for route, want := range map[string]string{"/problem": `allotd has no bus\x1b[31m`, "/long": "more than 64M", "/text": "read its answer: invalid character", "/x": "418 I'm a teapot"} {
 		if err := askSocket(t.Context(), socket, route, nil, &answer); err == nil || !strings.HasPrefix(err.Error(), "ask allotd at "+socket+": "+want) && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", route, err)
+		}
+	}
+}
+
+func TestAgentOfHost(t *testing.T) {
+	heard := []agent{{Host: "n1"}, {Host: "n2.a.org"}, {Host: "n3.a.org"}, {Host: "n3.b.org"}}
+	for host, want := range map[string]string{"n1": "n1", "n1.a.org": "n1", "n2": "n2.a.org", "n2.a.org": "n2.a.org", "n2.b.org": "", "n3": "", "n3.b.org": "n3.b.org", "n4": ""} {
+		if got, _ := agentOf(heard, host); got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
 		}
 	}
 }
