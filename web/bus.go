@@ -6,13 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/bus"
 )
 
-// agentUser is the user of ahostd's service.
-const agentUser = "allotment-ahostd"
+// agentUser is the user of ahostd's service. It is a dynamic one, whose name the system knows
+// only where libnss-systemd is installed: so the owner of the service's directory, which
+// systemd makes, counts, too.
+const (
+	agentUser      = "allotment-ahostd"
+	agentDirectory = "/run/" + agentUser
+)
 
 // busPath is where allotd's commands ask, on the socket.
 const busPath = "/bus/"
@@ -87,11 +93,24 @@ func (s *Server) joinHere(w http.ResponseWriter, r *http.Request) {
 	switch who := callerOf(r); {
 	case s.Bus == nil:
 		http.Error(w, s.noBus().Error(), http.StatusNotFound)
-	case who.by != bySocket || who.UID != 0 && who.UID != os.Getuid() && who.Name != agentUser:
+	case who.by != bySocket || who.UID != os.Getuid() && !isAgent(who.UID, who.Name, agentDirectory):
 		http.Error(w, "only an ahostd of root, of "+agentUser+", or of the user who runs allotd, joins here", http.StatusForbidden)
 	default:
 		s.Bus.AnswerLocal(w, r)
 	}
+}
+
+// isAgent reports whether a user is root, or that of ahostd's service.
+func isAgent(uid int, name, directory string) bool {
+	if uid == 0 || name == agentUser {
+		return true
+	}
+	info, err := os.Lstat(directory)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == uid
 }
 
 // busHandler answers a command of an admin, on the socket.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -57,4 +58,33 @@ func TestOnlyAdminsAdmitHosts(t *testing.T) {
 		t.Errorf("another user's agent asked: %v, %v", hosts, waiting)
 	}
 	s.want(s.ask(operator, bus.JoinPath, join), http.StatusOK, `"identity":`)
+}
+
+// TestIsAgent: the service's user has no name where libnss-systemd is missing.
+func TestIsAgent(t *testing.T) {
+	const uid = 64246
+	dir := t.TempDir()
+	owner := os.Getuid()
+	if owner == 0 {
+		owner = uid
+		must(t, os.Chown(dir, owner, -1))
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(dir, link))
+	for _, c := range []struct {
+		uid       int
+		name, dir string
+		want      bool
+	}{
+		{0, "root", "/nonexistent", true},
+		{uid, "allotment-ahostd", "/nonexistent", true},
+		{owner, "", dir, true},
+		{owner, "", link, false},
+		{owner, "", "/nonexistent", false},
+		{owner + 1, "dora", dir, false},
+	} {
+		if got := isAgent(c.uid, c.name, c.dir); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
 }
