@@ -244,7 +244,7 @@ func TestJobsOfOtherUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := asUser(t, jobID, []string{"PATH=" + os.Getenv("PATH"), "SECRET=hush", "SLURM_JOB_ID=" + id},
-		"sh", "-c", "dd if=/dev/zero of="+place+"/x bs=1M count=8 conv=fsync 2>/dev/null; sleep 600")
+		"sh", "-c", "dd if=/dev/zero of="+place+"/x bs=1M count=8 conv=fsync 2>/dev/null; exec sleep 600")
 	if err := job.Start(); err != nil {
 		t.Fatal(err)
 	}
