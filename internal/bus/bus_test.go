@@ -427,6 +427,13 @@ func TestBox(t *testing.T) {
 
 // TestFlood: a host that floods is disconnected, others are heard meanwhile.
 func TestFlood(t *testing.T) {
+	for name, size := range map[string]int{"many": 1, "large": MaxPayload / 4} {
+		t.Run(name, func(t *testing.T) { flood(t, size) })
+	}
+}
+
+func flood(t *testing.T, size int) {
+	t.Helper()
 	h := newHub(t, hubDir(t), nil)
 	beats := hear(h, "beat")
 	e := enrolment(t, h, true)
@@ -441,7 +448,7 @@ func TestFlood(t *testing.T) {
 	flooding := make(chan int)
 	go func() {
 		n := 0
-		for ; conn.Publish(fromHosts+"bad.beat", make([]byte, MaxPayload/4)) == nil; n++ {
+		for ; conn.Publish(fromHosts+"bad.beat", make([]byte, size)) == nil; n++ {
 			select {
 			case <-stop:
 			default:
