@@ -306,6 +306,10 @@ test-package: package ## install and remove the packages in a fresh Debian (as r
 test-vm: package ## the packages on a Debian that really runs, in a VM: units, journal, cron, upgrade, power cut, purge (as root; SUITE=trixie: Debian 13)
 	$(if $(SUITE),VM_SUITE='$(SUITE)') packaging/live.sh $(DIST)/*.deb $(DIST)/*.rpm || [ $$? = 77 ] # 77: no VM can be had here
 
+.PHONY: test-hosts
+test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guaranteed slots, judged from Slurm's own records (as root)
+	packaging/hosts.sh $(DIST)/*.deb || [ $$? = 77 ] # as above
+
 fuzz: ## fuzz each decoder of test/fuzz/fuzz.txt for FUZZTIME, and miss none
 	$(UMASK) $(GO) run ./test/fuzz -time $(FUZZTIME)
 
