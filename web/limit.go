@@ -1,13 +1,13 @@
 package web
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/allotment-hpc/allotment/internal/listen"
 )
 
 // limiter limits how often a user may ask, and how often an address may whose user is not
@@ -32,7 +32,7 @@ const maxRates = 20_000
 func (l *limiter) allow(who caller, r *http.Request) bool {
 	key, each, burst := uidKey(who.UID), rate.Limit(userRate), userBurst
 	if !who.known() {
-		key, each, burst = "from "+network(r.RemoteAddr), strangerRate, strangerAll
+		key, each, burst = "from "+listen.Network(r.RemoteAddr), strangerRate, strangerAll
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,22 +45,4 @@ func (l *limiter) allow(who caller, r *http.Request) bool {
 		l.rates[key] = one
 	}
 	return one.AllowN(l.now(), 1)
-}
-
-// network is an address, or the network of an IPv6 address: a client has many of these.
-func network(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if a = a.Unmap(); a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			return p.String()
-		}
-	}
-	return a.String()
 }

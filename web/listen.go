@@ -146,5 +146,5 @@ func origin(conn net.Conn) string {
 		}
 		return uidKey(uid)
 	}
-	return network(conn.RemoteAddr().String())
+	return listen.Network(conn.RemoteAddr().String())
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
@@ -407,8 +408,8 @@ func TestRequestsAreLimited(t *testing.T) {
 	s.now = s.now.Add(time.Second)
 	s.want(s.get("", loginPath+"?token=guess"), http.StatusForbidden)
 	for remote, want := range map[string]string{"192.0.2.1:99": "192.0.2.1", "[2001:db8::1:2]:99": "2001:db8::/64", "[::ffff:192.0.2.1]:5": "192.0.2.1", "@": "@"} {
-		if got := network(remote); got != want {
-			t.Errorf("network(%q) = %q, want %q", remote, got, want)
+		if got := listen.Network(remote); got != want {
+			t.Errorf("Network(%q) = %q, want %q", remote, got, want)
 		}
 	}
 }

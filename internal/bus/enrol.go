@@ -113,7 +113,7 @@ func (h *Hub) AnswerLocal(w http.ResponseWriter, r *http.Request) {
 
 // answerRemote answers a host of another machine.
 func (h *Hub) answerRemote(w http.ResponseWriter, r *http.Request) {
-	h.answer(w, r, origin{address: network(r.RemoteAddr)})
+	h.answer(w, r, origin{address: listen.Network(r.RemoteAddr)})
 }
 
 func (h *Hub) answer(w http.ResponseWriter, r *http.Request, from origin) {
@@ -214,7 +214,7 @@ func (h *Hub) listenForJoins(ctx context.Context) (*joinServer, error) {
 		}
 		s.address = net.JoinHostPort(host, port)
 	}
-	bounded := listen.Bound(l, maxJoins, maxJoinsFrom, func(c net.Conn) string { return network(c.RemoteAddr().String()) })
+	bounded := listen.Bound(l, maxJoins, maxJoinsFrom, func(c net.Conn) string { return listen.Network(c.RemoteAddr().String()) })
 	h.o.Log.Info("hosts can join", "address", s.address, "authority", h.keys.fingerprint())
 	h.start(func() {
 		if err := s.http.ServeTLS(bounded, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -225,24 +225,6 @@ func (h *Hub) listenForJoins(ctx context.Context) (*joinServer, error) {
 }
 
 func (s *joinServer) close() { _ = s.http.Close() }
-
-// network is an address, or the network of an IPv6 address: a client has many of these.
-func network(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if a = a.Unmap(); a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			return p.String()
-		}
-	}
-	return a.String()
-}
 
 // asker asks to be admitted.
 type asker struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -115,3 +116,22 @@ func (c *counted) Close() error {
 
 // NetConn returns the connection that is counted.
 func (c *counted) NetConn() net.Conn { return c.Conn }
+
+// Network returns the address of a peer, HOST:PORT, without its port, or the network of an IPv6
+// address: a client has many of these.
+func Network(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if a = a.Unmap(); a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return a.String()
+}
