@@ -101,10 +101,11 @@ func (s *processes) claims(p measure.ProcessID) measure.RootClaims {
 		return measure.RootClaims{}
 	}
 	done := make(chan measure.RootClaims, 1)
+	content := s.content
 	s.stuck.Add(1)
 	go func() {
 		defer s.stuck.Add(-1)
-		text, err := s.content(dir)
+		text, err := content(dir)
 		_ = unix.Close(dir)
 		if err != nil {
 			done <- measure.RootClaims{}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -221,17 +222,48 @@ func TestAnswers(t *testing.T) {
 
 // counting is a stand-in for what counts.
 type counting struct {
+	groups map[uint64]measure.Network
+
+	mu       sync.Mutex
+	failed   error // by which it can't be loaded
 	networks map[netip.Prefix]measure.NetworkClass
-	groups   map[uint64]measure.Network
 	follows  int
 }
 
+func (c *counting) load() (Traffic, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c, c.failed
+}
+
+func (c *counting) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+}
+
 func (c *counting) SetNetworks(n map[netip.Prefix]measure.NetworkClass) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.networks = n
 	return nil
 }
-func (c *counting) Follow([]string) error            { c.follows++; return nil }
+
+func (c *counting) Follow([]string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.follows++
+	return nil
+}
+
 func (c *counting) Read() map[uint64]measure.Network { return c.groups }
+
+// seen returns the networks that were set last, and how often groups were followed.
+func (c *counting) seen() (map[netip.Prefix]measure.NetworkClass, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.networks, c.follows
+}
 
 // More groups than an answer holds come in several; a number beyond them gets none.
 func TestNetworkAnswers(t *testing.T) {
@@ -239,16 +271,16 @@ func TestNetworkAnswers(t *testing.T) {
 	for i := range uint64(2*maxGroups + 3) {
 		c.groups[1<<40+i] = measure.Network{Known: true, Sent: [measure.NetworkClasses]uint64{0, i, 2, 1 << 63}, Received: [measure.NetworkClasses]uint64{4, 5, 6, 7}}
 	}
-	var failed error
-	end, ended := pairWith(t, func() (Traffic, error) { return c, failed })
+	end, ended := pairWith(t, c.load)
 	client, err := Connect(end)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, why, err := client.Network(); all != nil || !strings.Contains(why, "names no networks") || err != nil || c.follows != 0 {
+	all, why, err := client.Network()
+	if _, follows := c.seen(); all != nil || !strings.Contains(why, "names no networks") || err != nil || follows != 0 {
 		t.Errorf("without networks: %v, %q, %v", all, why, err)
 	}
-	failed = errors.New(strings.Repeat("no ", 1000))
+	c.fail(errors.New(strings.Repeat("no ", 1000)))
 	want := map[netip.Prefix]measure.NetworkClass{netip.MustParsePrefix("10.1.0.0/16"): measure.Rack, netip.MustParsePrefix("10.0.0.0/8"): measure.Site, netip.MustParsePrefix("fd00::/8"): measure.Site}
 	if err := client.SetNetworks(want); err != nil {
 		t.Fatal(err)
@@ -256,12 +288,14 @@ func TestNetworkAnswers(t *testing.T) {
 	if all, why, err := client.Network(); all != nil || len(why) != maxText || err != nil {
 		t.Errorf("where nothing counts: %v, %q, %v", all, why, err)
 	}
-	failed = nil
-	if err := client.SetNetworks(want); err != nil || !maps.Equal(c.networks, want) {
-		t.Fatalf("%v are set, %v", c.networks, err)
+	c.fail(nil)
+	err = client.SetNetworks(want)
+	if set, _ := c.seen(); err != nil || !maps.Equal(set, want) {
+		t.Fatalf("%v are set, %v", set, err)
 	}
-	if all, why, err := client.Network(); !maps.Equal(all, c.groups) || why != "" || err != nil || c.follows != 1 {
-		t.Errorf("%d groups, %q, %v; followed %d times", len(all), why, err, c.follows)
+	all, why, err = client.Network()
+	if _, follows := c.seen(); !maps.Equal(all, c.groups) || why != "" || err != nil || follows != 1 {
+		t.Errorf("%d groups, %q, %v; followed %d times", len(all), why, err, follows)
 	}
 	client.out = encodeRequest(client.out[:0], request{verb: Network, first: 1<<32 - 1})
 	if b, err := client.exchange(); err != nil || len(b) != headSize {

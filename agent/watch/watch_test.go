@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,8 +34,9 @@ func TestHostFallsSilentAndIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		w := New(slog.New(slog.NewTextHandler(&log, nil)), time.Now)
-		admitted := map[string]bool{"h1": true}
-		go w.Run(t.Context(), func() map[string]bool { return admitted })
+		var admitted atomic.Pointer[map[string]bool]
+		admitted.Store(&map[string]bool{"h1": true})
+		go w.Run(t.Context(), func() map[string]bool { return *admitted.Load() })
 		all := func(*roster.Use) bool { return true }
 		state := func() roster.State {
 			h, _ := w.Host("h1")
@@ -54,7 +56,7 @@ func TestHostFallsSilentAndIsWithdrawn(t *testing.T) {
 		if state() != roster.Lost || len(w.Uses(all)) != 0 || len(w.History("h1", measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: 1}, User: 1000})) == 0 {
 			t.Errorf("%s, %+v", state(), w.Uses(all))
 		}
-		delete(admitted, "h1")
+		admitted.Store(&map[string]bool{})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		w.Report("h1", report(30))

@@ -365,19 +365,23 @@ func (h *Hub) Send(host, kind string, payload []byte) error {
 	return nil
 }
 
-// What a host may send: beyond that its messages are dropped, and far beyond it is disconnected
-// for a while.
+// What a host may send: beyond that its messages are dropped, and beyond what may be dropped it
+// is disconnected for a while.
 const (
-	hostMessages, hostMessagesAtOnce = 20, 200                // a second
-	hostBytes, hostBytesAtOnce       = 256 << 10, 4 << 20     // a second
-	maxDropped                       = 2 * hostMessagesAtOnce // since it was last within its budget
+	hostMessages, hostMessagesAtOnce = 20, 200            // a second
+	hostBytes, hostBytesAtOnce       = 256 << 10, 4 << 20 // a second
+	hostDropped, hostDroppedAtOnce   = 10, 400            // messages a second
 	faultTime                        = time.Minute
 )
 
-// budget is what a host may still send.
-type budget struct {
-	messages, bytes *rate.Limiter
-	dropped         int
+// budget is what a host may still send, and have dropped.
+type budget struct{ messages, bytes, dropped *rate.Limiter }
+
+func newBudget() *budget {
+	return &budget{
+		messages: rate.NewLimiter(hostMessages, hostMessagesAtOnce), bytes: rate.NewLimiter(hostBytes, hostBytesAtOnce),
+		dropped: rate.NewLimiter(hostDropped, hostDroppedAtOnce),
+	}
 }
 
 // receive hands a message to its receiver. One goroutine calls it.
@@ -391,17 +395,17 @@ func (h *Hub) receive(m *nats.Msg) {
 		if len(h.rates) >= maxHosts {
 			clear(h.rates)
 		}
-		b = &budget{messages: rate.NewLimiter(hostMessages, hostMessagesAtOnce), bytes: rate.NewLimiter(hostBytes, hostBytesAtOnce)}
+		b = newBudget()
 		h.rates[host] = b
 	}
 	now := time.Now()
 	if !b.messages.AllowN(now, 1) || !b.bytes.AllowN(now, len(m.Data)) {
-		if b.dropped++; b.dropped == maxDropped {
+		if !b.dropped.AllowN(now, 1) {
+			h.rates[host] = newBudget() // when it is back; what is under way may have it expelled once more
 			h.start(func() { h.expel(host, "sends too much") })
 		}
 		return
 	}
-	b.dropped = 0
 	h.mu.RLock()
 	f := h.handlers[kind]
 	h.mu.RUnlock()
