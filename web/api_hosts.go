@@ -138,10 +138,8 @@ type usesOut struct {
 	}
 }
 
-// Bounds of what is asked and answered.
-const (
-	mostUses = 10_000
-)
+// mostUses bounds the uses in an answer.
+const mostUses = 10_000
 
 func (a api) addHosts() {
 	add(a, http.MethodGet, "/agents", "get-agents", "the hosts whose agents are heard", func(context.Context, *desk.Desk, *struct{}) (*agentsOut, error) {

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 func TestParse(t *testing.T) {
@@ -84,8 +85,11 @@ func TestRunner(t *testing.T) {
 	defer stop()
 	r := Start(ctx, []Program{{"fine", script(t, "fine", `echo '{"figure":"a","value":1}'`)}, {"broken", script(t, "broken", "exit 1")}}, slog.New(slog.DiscardHandler))
 	var all []State
-	for all = r.States(); all[0].Err != nil || strings.Contains(all[1].Err.Error(), "not measured yet"); all = r.States() {
-		time.Sleep(time.Millisecond)
+	if !await.Soon(func() bool {
+		all = r.States()
+		return all[0].Err == nil && !strings.Contains(all[1].Err.Error(), "not measured yet")
+	}) {
+		t.Fatalf("%+v", all)
 	}
 	if all[0].Name != "fine" || len(all[0].Figures) != 1 || all[1].Name != "broken" || all[1].Figures != nil {
 		t.Errorf("%+v", all)

@@ -18,8 +18,8 @@ const (
 	// mostStuck bounds the threads that hang in an environment: its owner can place it in
 	// memory of a file system that never answers.
 	mostStuck = 8
-	// mostOpen bounds the descriptors that stay open, sweepEvery is how long one stays that
-	// nobody asks for.
+	// mostOpen bounds the descriptors that stay open, sweepEvery is how long one stays open
+	// after the last request for it.
 	mostOpen   = 20000
 	sweepEvery = 2 * time.Minute
 )

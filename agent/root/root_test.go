@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/proc"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // TestMain makes the test binary a process that sends a request on descriptor 3, where it is
@@ -405,8 +406,8 @@ func TestStuckEnvironments(t *testing.T) {
 	}
 	close(release)
 	s.content, s.patient = environment, time.Minute
-	for s.stuck.Load() > 0 {
-		time.Sleep(time.Millisecond)
+	if !await.Soon(func() bool { return s.stuck.Load() == 0 }) {
+		t.Fatalf("%d threads hang still", s.stuck.Load())
 	}
 	if c := s.claims(p); c.Slurm.Job != 12 {
 		t.Errorf("%+v", c)

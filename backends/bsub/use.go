@@ -28,9 +28,6 @@ type Use struct {
 	Threads Figure
 }
 
-// NoUse is a use of which nothing is known.
-func NoUse() *Use { return &Use{} }
-
 // figure returns the figure of a column; nil: it has none.
 func (u *Use) figure(name string) *Figure {
 	switch name {

@@ -30,6 +30,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
@@ -86,7 +87,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := allotd.Start(); err != nil {
 		return err
 	}
-	ended.Go(func() { _ = allotd.Wait() }) // it was told to end
+	ended.Go(func() { _ = allotd.Wait() }) // SIGTERM ends it
 	var line string
 	if !await.Every(ctx, 100*time.Millisecond, func() bool { line, err = p.run(ctx, "allotd", "enrol"); return err == nil }) {
 		return err
@@ -238,42 +239,29 @@ func measureIt(ctx context.Context, pid int, lasts time.Duration) error {
 // read reads what a process has used. Its reads and writes are those of its sockets, of which
 // TLS is a part.
 func read(pid int) (u use, err error) {
+	stat, ok := proc.ReadStat(pid)
+	if !ok {
+		return u, fmt.Errorf("process %d is not there", pid)
+	}
+	u.cpu = stat.User + stat.System
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
 		return u, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return u, errors.New("/proc/PID/stat is too short")
+	if u.resident, ok = proc.Bytes(status, "VmHWM"); !ok {
+		return u, errors.New("/proc/PID/status has no VmHWM")
 	}
-	for _, f := range fields[11:13] { // utime and stime (proc(5)), in 100ths of a second
-		n, err := strconv.ParseInt(f, 10, 64)
+	io, err := os.ReadFile(filepath.Join(dir, "io"))
+	if err != nil {
+		return u, err
+	}
+	for _, name := range []string{"rchar", "wchar"} {
+		n, err := strconv.ParseInt(proc.Value(io, name), 10, 64)
 		if err != nil {
 			return u, err
 		}
-		u.cpu += time.Duration(n) * 10 * time.Millisecond
-	}
-	for name, of := range map[string]map[string]*int64{"status": {"VmHWM:": &u.resident}, "io": {"rchar:": &u.moved, "wchar:": &u.moved}} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return u, err
-		}
-		for line := range strings.Lines(string(text)) {
-			f := strings.Fields(line)
-			if len(f) < 2 || of[f[0]] == nil {
-				continue
-			}
-			n, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				return u, err
-			}
-			if f[0] == "VmHWM:" { // in KiB
-				n <<= 10
-			}
-			*of[f[0]] += n
-		}
+		u.moved += n
 	}
 	return u, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/measure"
 )
 
-// networks are the site's, and what the root helper was told of them last.
+// networks are the site's networks. at is when the root helper last got their classes.
 type networks struct {
 	racks, site []netip.Prefix
 	at          time.Time

@@ -22,6 +22,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
@@ -77,21 +78,16 @@ const (
 )
 
 func askSocket(ctx context.Context, socket, route string, query url.Values, answer any) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("ask allotd at %s: %w", socket, err)
 		}
 	}()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://allotd/api/v1"+route+"?"+query.Encode(), nil)
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(r)
+	response, err := listen.Client(socket, askTime).Do(r)
 	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: no allotd runs on this machine (systemctl start allotment-allotd)", dial.Err)
 	}
@@ -390,7 +386,7 @@ func writeUsed(out io.Writer, uses []used) error {
 
 // useOf sums what a job uses on its hosts. A figure that no host has is absent.
 func useOf(all []used) *bsub.Use {
-	sum := bsub.NoUse()
+	sum := &bsub.Use{}
 	for i := range all {
 		u := &all[i]
 		sum.Cores.AddFloat(u.Cores)

@@ -26,7 +26,7 @@ const twoAgents = `{"hosts":[
  {"host":"n2","status":"lost","since":"2026-11-24T11:00:00Z","reason":"x\u001b[31m","heard":"2026-11-24T11:00:00Z","losses":0,"cores":4,"memory_bytes":1024,"jobs":0,"version":"v\u001b[31m"}],
  "left_out":3}`
 
-// typed types a command line of a user for whom allotd answers with a text.
+// typed runs a command line as a user whose allotd answers with the text.
 func typed(t *testing.T, q *fake.Queue, answers map[string]string, words ...string) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -106,7 +106,7 @@ jobs of others, whose figures are theirs: 1
 	}
 }
 
-// ajobs -o has what is measured, and - for what is not.
+// ajobs -o prints measured figures, and - for an absent one.
 func TestUseColumns(t *testing.T) {
 	q := fake.NewQueue()
 	var stdout, stderr bytes.Buffer
@@ -115,7 +115,7 @@ func TestUseColumns(t *testing.T) {
 	p.uses = func(_ context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error) {
 		asked++
 		cores, memory := 1.25, 3.0*(1<<20)
-		u := bsub.NoUse()
+		u := &bsub.Use{}
 		u.Cores.AddFloat(&cores)
 		u.Cores.AddFloat(&cores)
 		u.Memory.AddFloat(&memory)

@@ -45,7 +45,7 @@ type Hub struct {
 	server *server.Server // embedded; nil: the site's own
 	port   int            // of the embedded server
 	conn   *nats.Conn
-	system *nats.Conn // in the servers' own account: who connects is heard there, and the site's own are told of withdrawn keys
+	system *nats.Conn // in the servers' system account: it receives their connection events, and sends withdrawn keys to the site's own servers
 	ca     string     // the content of the file
 	joins  *joinServer
 

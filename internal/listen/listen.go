@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -134,4 +135,15 @@ func Network(remote string) string {
 		}
 	}
 	return a.String()
+}
+
+// Client returns a client of the HTTP server on a socket: each request has a connection of its
+// own, and may take so long.
+func Client(socket string, limit time.Duration) *http.Client {
+	return &http.Client{Timeout: limit, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
 }

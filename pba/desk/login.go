@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/listen"
 )
 
 // Link opens the management page once.
@@ -72,17 +73,11 @@ func (d *Desk) AskAllotd(ctx context.Context, what, path string, question, answe
 		return err
 	}
 	socket := d.Web.SocketIn(d.Paths.Runtime)
-	client := &http.Client{Timeout: allotdTime, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://allotd"+path, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(r)
+	response, err := listen.Client(socket, allotdTime).Do(r)
 	if err != nil {
 		var refused *net.OpError
 		if errors.As(err, &refused) {

@@ -100,7 +100,7 @@ func scenario(ctx context.Context, programs string, agents []string, limit time.
 	if err := engine.Start(); err != nil {
 		return nil, 0, err
 	}
-	programsEnd.Go(func() { _ = engine.Wait() }) // it was told to end
+	programsEnd.Go(func() { _ = engine.Wait() }) // SIGTERM ends it
 	var killed atomic.Int64
 	for _, agent := range agents {
 		programsEnd.Go(func() { killAtRandom(running, f, agent, &killed) })
