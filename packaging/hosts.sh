@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Tests the package on a farm of three VMs (test/vm.sh) of Debian 13 with its Slurm 24.11:
-# a project gets the slots that it was promised from another user's jobs. As root.
+# slots that are guaranteed, what ahostd measures of jobs in control groups, hosts that join,
+# are lost and come back, and agents that are killed. As root.
 #
-#   packaging/hosts.sh FILE.deb [STAGE...]
+#   [HOSTS_DIR=DIR] packaging/hosts.sh FILE.deb [STAGE...]
 #
 # The stages are those below, all of them by default. VM_DIR keeps the image (default
 # /var/tmp/allotment-vm). HOSTS_DIR=DIR leaves the farm up in DIR, and takes the one that is
@@ -17,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots)
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
@@ -37,6 +38,7 @@ share=$dir/share
 mkdir -p "$share"
 leave() {
     local rc=$? host
+    rm -f "$dir/killing"
     if ((rc != 0 && rc != 77)) && "$vm_sh" status "$dir" >/dev/null 2>&1; then
         for host in "${hosts[@]}"; do
             "$vm_sh" run "$dir" "$host" -- sh -c 'echo "---- $(hostname)"; systemctl --no-pager --failed; journalctl --no-pager -n 30 -u "allotment-*"; tail -n 15 /var/log/slurm/*.log' 2>&1 | cat -v || true
@@ -81,6 +83,11 @@ hold() {
 }
 release() { on_all systemctl stop "hold-$1"; }
 
+# configure HOST SECTION VALUE: sets a section of the config.
+configure() {
+    vm "$1" -- sh -ec 'install -d /etc/allotment; cd /etc/allotment; touch config.yaml; sed -i "/^$1:/,/^$/d" config.yaml; printf "%s: %s\n\n" "$1" "$2" >>config.yaml' sh "$2" "$3"
+}
+
 # ---- the farm ----------------------------------------------------------------
 
 farm_up() {
@@ -93,6 +100,7 @@ farm_up() {
     cp "$deb" "$share/new.deb"
     cp packaging/hosts/*.conf packaging/hosts/setup.sh "$share/"
     (umask 077 && head -c 128 /dev/urandom >"$share/munge.key")
+    CGO_ENABLED=0 go build -trimpath -o "$share/" ./test/hostload
     "$vm_sh" up "$dir" ${#hosts[@]} --image "$images" --share "$share" --cpus 1 --memory 1536 --lifetime 10000 --limit 1200
     say "${#hosts[@]} VMs are up"
     on_all /mnt/share/setup.sh || die 'the hosts can not be set up'
@@ -110,6 +118,10 @@ farm_up() {
     ctl systemctl --quiet enable --now allotment-rebalance allotment-allotd
     on_all systemctl --quiet enable --now allotment-ahostd
     within 120 n1 'the packages services run, and pba doctor finds nothing wrong' 'pba doctor'
+    # While slurmctld takes its new configuration a cycle may find none.
+    local bad
+    bad=$(on_all sh -c 'journalctl -o cat -t pba -t allotd -t ahostd | grep -E "level=(WARN|ERROR)" | grep -v "queue can.t be reached" || true')
+    [ -z "$bad" ] || die "warnings in the journal: $bad"
     : >"$share/up"
 }
 
@@ -152,16 +164,255 @@ nothing_left() {
     done
 }
 
+# ---- measures: what ahostd says of a load that counts itself -------------------
+
+metrics() { # HOST
+    vm "$1" -- curl --silent --show-error --fail --max-time 60 --unix-socket /run/allotment-ahostd/ahostd.sock http://ahostd/metrics
+}
+
+# figure NAME JOB [LABEL]: the sum of a job's metric on standard input; fails where it is absent.
+figure() {
+    awk -v name="$1{" -v job="job=\"$2\"" -v label="${3:-}" 'index($0, name) == 1 && index($0, job) && index($0, label) { n++; sum += $NF } END { if (!n) exit 1; printf sum == int(sum) ? "%.0f\n" : "%.6f\n", sum }'
+}
+
+# near HOST WHAT MEASURED OWN PERCENT: compares a figure with the load's own count.
+near() {
+    awk -v m="$3" -v own="$4" 'BEGIN { printf "%+.2f\n", 100 * (m - own) / own }' >"$dir/off"
+    say "$1: $2: measured $3, the load's own count is $4: $(cat "$dir/off") %"
+    awk -v most="$5" '{ exit ($1 < 0 ? -$1 : $1) > most }' "$dir/off" || die "$1: $2 is off by more than $5 %"
+}
+
+# counted HOST NAME: the number of that name that the load printed, the first one.
+counted() { vm "$1" -- cat /var/tmp/load/out | grep -o "\"$2\":[0-9]*" | sed -n '1s/.*://p'; }
+
+# n3 shares a rack with n2; n1 is in another one, and has an address outside, too.
+readonly classes='{networks: {racks: [10.77.0.0/31, 10.77.0.2/31], site: [10.77.0.0/24]}}' outside=192.0.2.1 payload=50000000
+
+measures() {
+    local host class text n sends=''
+    declare -A job of=([rack]=10.77.0.2 [site]=10.77.0.1 [outside]=$outside)
+    hold load
+    on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
+    for host in "${hosts[@]}"; do configure "$host" ahostd "$classes"; done
+    on_all systemctl restart allotment-ahostd
+    ctl ip address replace "$outside/32" dev lo
+    vm n3 -- ip route replace "$outside" via 10.77.0.1
+    for host in n1 n2; do
+        vm "$host" -- sh -c 'systemctl stop sink 2>/dev/null; systemd-run --quiet --unit=sink /mnt/share/hostload -sink 0.0.0.0:9000'
+        within 30 "$host" "$host: a sink listens" 'ss -Hltn | grep -q :9000'
+    done
+    for class in "${!of[@]}"; do sends+=,${of[$class]}:9000=$payload; done
+    for host in "${hosts[@]}"; do
+        job[$host]=$(as ann "sbatch --parsable -w $host --mem=900 -o /var/tmp/load/out --wrap 'flock --shared /run/load true; exec /mnt/share/hostload -cpu 10s -memory $((700 << 20)) -disk $((200 << 20)) -dir /var/tmp/load $([ "$host" != n3 ] || echo "-send $sends")'")
+    done
+    within 60 n1 'a load waits on each host' "test \"\$(squeue -h -t R | wc -l)\" = ${#hosts[@]}"
+    for host in "${hosts[@]}"; do
+        within 30 "$host" "$host: ahostd knows job ${job[$host]}, its user and its traffic" \
+            "curl -s --unix-socket /run/allotment-ahostd/ahostd.sock http://ahostd/metrics | grep 'allotment_job_network_sent_bytes_total{.*job=\"${job[$host]}\",uid=\"2001\"'"
+    done
+    release load
+    for host in "${hosts[@]}"; do
+        within 120 "$host" "$host: the load has used what it wanted" 'grep -q cpu /var/tmp/load/out'
+        within 30 "$host" "$host: it is measured since" \
+            'curl -s --unix-socket /run/allotment-ahostd/ahostd.sock http://ahostd/metrics | awk -v since="$(stat -c %Y /var/tmp/load/out)" "BEGIN { old = 1 } /^allotment_host_sample_timestamp/ { old = \$NF <= since + 1 } END { exit old }"'
+        text=$(metrics "$host") n=${job[$host]}
+        # The script became the load, and is in its count. In the job are slurmstepd's processes, too,
+        # whose use the kernel counts apart.
+        near "$host" 'processor time, s' "$(figure allotment_job_cpu_seconds_total "$n" <<<"$text")" \
+            "$(echo "$(counted "$host" cpu) $(vm "$host" -- sh -c 'sed -n "s/usage_usec //p" /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_'"$n"'/step_batch/slurm/cpu.stat')" | awk '{ print $1 / 1e9 + $2 / 1e6 }')" 2
+        near "$host" 'memory, bytes' "$(($(figure allotment_job_memory_bytes "$n" <<<"$text") - $(figure allotment_job_memory_cache_bytes "$n" <<<"$text")))" \
+            "$(counted "$host" memory)" 3
+        near "$host" 'written, bytes' "$(written "$host" "$n" <<<"$text")" "$(counted "$host" written)" 2
+    done
+    for class in "${!of[@]}"; do # of n3, the last one
+        near n3 "sent to $class, bytes" "$(figure allotment_job_network_sent_bytes_total "$n" "class=\"$class\"" <<<"$text")" "$(counted n3 "${of[$class]}:9000")" 5
+        near n3 "received from $class, bytes" "$(figure allotment_job_network_received_bytes_total "$n" "class=\"$class\"" <<<"$text")" $((payload / 4)) 5
+    done
+    ctl scancel "${job[@]}"
+    within 120 n1 'the loads are gone' 'test -z "$(squeue -h)"'
+    for host in n1 n2; do vm "$host" -- systemctl stop sink; done
+    nothing_left
+}
+
+# written HOST JOB: the bytes that a job wrote. Slurm turns on no io controller in its jobs'
+# control groups: ahostd has them from root's helper.
+written() {
+    local text
+    text=$(cat)
+    figure allotment_job_disk_written_bytes_total "$2" <<<"$text" || die "$1: bytes written are not measured: $(grep '^allotment_host_lacking' <<<"$text")"
+}
+
+# ---- agents: hosts that join, are lost, and come back -------------------------
+
+# agent HOST FIELD: what allotd's list says of a host.
+agent() { ctl ahosts --agents --json "$1" | tr -d '\n' | sed -n "s/.*\"$2\": *\"\([^\"]*\)\".*/\1/p"; }
+
+# stands SECONDS HOST STATE: waits until the list says so.
+stands() {
+    within "$1" n1 "$2 is $3" "ahosts --agents -o 'host status' $2 | grep -q '$3'"
+}
+
+# clock HOST: its clock's seconds minus those of n1, and by how much that may be wrong.
+clock() { echo "$(ctl date +%s.%N) $(vm "$1" -- date +%s.%N) $(ctl date +%s.%N)" | awk '{ printf "%.3f %.3f\n", $2 - ($1 + $3) / 2, ($3 - $1) / 2 }'; }
+
+# seconds TIME: the time as the API writes it, in seconds since 1970.
+seconds() { date -d "$1" +%s.%N; }
+
+# most SECONDS WHAT TOOK: dies where it took longer.
+most() {
+    say "$2: $3 s"
+    awk -v took="$3" -v most="$1" '{ exit took > most }' <<<'' || die "that is more than $1 s"
+}
+
+# joined HOST: that it stood in the list at most 5 s after its agent had started, by the journal there
+# and the list here.
+joined() {
+    local began since off error
+    began=$(vm "$1" -- journalctl -b -o short-unix -u allotment-ahostd)
+    echo "$began" | grep -E 'Start(ed|ing) allotment-ahostd|serving|connected' | tail -n 5
+    began=$(sed -n 's/ .*: Started allotment-ahostd.*//p' <<<"$began" | tail -n 1)
+    since=$(seconds "$(agent "$1" since)")
+    read -r off error < <(clock "$1")
+    most 5 "$1: from its agent's start until it stood in the list (clocks compared to $error s)" \
+        "$(awk -v from="$began" -v to="$since" -v off="$off" 'BEGIN { printf "%.2f\n", to - (from - off) }')"
+}
+
+# serve_bus: allotd serves the bus to the other hosts, and announces it; $share/enrolment is made.
+serve_bus() {
+    local host
+    configure n1 bus '{listen: 0.0.0.0:8473, enrol: 0.0.0.0:8472, address: n1:8472, announce: [eth0]}'
+    ctl systemctl restart allotment-allotd
+    within 60 n1 'allotd serves the bus' 'allotd enrol --list'
+    (umask 077 && ctl allotd enrol >"$share/enrolment" && sed 's/^[^ ]*/-/' "$share/enrolment" >"$share/enrolment.no-address")
+    vm n2 -- sh -c 'install -D -m 600 /mnt/share/enrolment /etc/allotment/enrolment && systemctl restart allotment-ahostd'
+    for host in n1 n2; do stands 60 "$host" here; done
+}
+
+# allotds: which run of allotd this is.
+allotds() { ctl systemctl show --property=InvocationID allotment-allotd; }
+
+agents() {
+    local run silence
+    serve_bus
+    run=$(allotds)
+    # A fresh host: it boots with an enrolment, and no more is done.
+    vm n3 -- sh -c 'install -D -m 600 /mnt/share/enrolment /etc/allotment/enrolment && sync'
+    "$vm_sh" off "$dir" n3
+    "$vm_sh" boot "$dir" n3
+    stands 60 n3 here
+    joined n3
+
+    # It knows no address any more.
+    vm n3 -- sh -c 'cp /mnt/share/enrolment.no-address /etc/allotment/enrolment && sync'
+    "$vm_sh" cut "$dir" n3
+    stands 60 n3 lost
+    silence=$(awk -v to="$(seconds "$(agent n3 since)")" -v from="$(seconds "$(agent n3 heard)")" 'BEGIN { printf "%.2f\n", to - from }')
+    say "n3 is lost, $silence s after it was heard: $(agent n3 reason)"
+    awk -v silence="$silence" '{ exit silence < 15 }' <<<'' || die 'three heartbeats take longer'
+    "$vm_sh" boot "$dir" n3
+    stands 60 n3 here
+    [ "$(agent n3 reason)" = 'it has booted' ] || die "n3 is here for another reason: $(agent n3 reason)"
+    joined n3
+    [ "$(allotds)" = "$run" ] || die 'allotd was started anew'
+    within 120 n1 'all nodes are idle' "test \"\$(sinfo -h -N -t idle -o %N | wc -l)\" = ${#hosts[@]}"
+}
+
+# ---- flaps: a link that comes and goes ----------------------------------------
+
+# changes HOST SINCE: the changes of a host in allotd's log.
+changes() { ctl journalctl -o cat -u allotment-allotd --since "@$2" | sed -n "s/.*msg=\"host $1: \(.*\)\"$/\1/p"; }
+
+# flap HOST TIMES DOWN UP
+flap() {
+    local i
+    for ((i = 0; i < $2; i++)); do
+        "$vm_sh" link "$dir" "$1" down
+        sleep "$3"
+        "$vm_sh" link "$dir" "$1" up
+        sleep "$4"
+    done
+}
+
+flaps() {
+    local began here
+    vm n2 -- test -e /etc/allotment/enrolment || serve_bus
+    stands 60 n2 here
+    began=$(ctl date +%s)
+    flap n2 10 3 4
+    changes n2 "$began" >"$dir/changes"
+    say "10 cuts of 3 s, each 7 s: $(wc -l <"$dir/changes") changes of n2"
+    [ ! -s "$dir/changes" ] || { cat "$dir/changes"; die 'the list flaps'; }
+
+    # Cuts that are losses: with each the host must be heard for longer until it is here again.
+    began=$(ctl date +%s)
+    flap n2 3 30 25
+    stands 120 n2 here
+    changes n2 "$began" >"$dir/changes"
+    cat "$dir/changes"
+    here=$(grep -c '^here' "$dir/changes") || true
+    say "3 cuts of 30 s, each 55 s: $(wc -l <"$dir/changes") changes of n2, $here of them to here"
+    ((here <= 2)) || die 'the list flaps'
+}
+
+# ---- withdrawal ----------------------------------------------------------------
+
+withdrawal() {
+    local began
+    vm n2 -- test -e /etc/allotment/enrolment || serve_bus
+    stands 60 n2 here
+    began=$(ctl date +%s.%N)
+    ctl allotd withdraw n2
+    stands 5 n2 gone
+    most 5 'from allotd withdraw until n2 was gone' "$(awk -v from="$began" -v to="$(seconds "$(agent n2 since)")" 'BEGIN { printf "%.2f\n", to - from }')"
+    within 30 n2 'n2: its agent is not on the bus' 'journalctl -o cat -u allotment-ahostd | grep -E "connected to the bus" | tail -n 1 | grep "not connected"'
+    within 30 n1 'n2 waits to be approved' 'allotd approve --csv | grep ^n2'
+    ctl allotd approve n2
+    stands 60 n2 here
+}
+
+# ---- kills: agents and allotd die at random, and no job notices --------------
+
+# killer kills one of them every few seconds, until the file is gone.
+killer() {
+    local victim
+    while [ -e "$dir/killing" ]; do
+        victim=$((RANDOM % (${#hosts[@]} + 1)))
+        if ((victim == ${#hosts[@]})); then
+            ctl systemctl kill --signal=KILL allotment-allotd
+        else
+            vm "${hosts[victim]}" -- systemctl kill --signal=KILL allotment-ahostd
+        fi && echo killed >>"$dir/killing.log"
+        sleep 5
+    done 2>/dev/null
+}
+
+kills() {
+    : >"$dir/killing.log"
+    : >"$dir/killing"
+    killer &
+    local pid=$!
+    slots
+    rm "$dir/killing"
+    wait "$pid" || true
+    say "allotd and agents were killed $(wc -l <"$dir/killing.log") times meanwhile"
+    (($(wc -l <"$dir/killing.log") >= 5)) || die 'these are too few'
+    within 60 n1 'allotd runs again' 'systemctl is-active allotment-allotd'
+    local host
+    for host in "${hosts[@]}"; do within 60 "$host" "$host: ahostd measures again" 'curl -sf --unix-socket /run/allotment-ahostd/ahostd.sock http://ahostd/metrics'; done
+}
+
 # ------------------------------------------------------------------------------
 
 if [ -e "$share/up" ] && "$vm_sh" status "$dir" >/dev/null 2>&1; then
     say "the farm in $dir is used"
+    ctl sh -c "scancel --user=ann; scancel --user=ben" # of a stage that failed
+    within 60 n1 'no job is left' 'test -z "$(squeue -h)"'
 else
     farm_up
 fi
 for stage in "${stages[@]}"; do
     case $stage in
-    slots) "$stage" ;;
+    slots | measures | agents | flaps | withdrawal | kills) "$stage" ;;
     *) die "no stage $stage" ;;
     esac
     say "$stage: ok"
