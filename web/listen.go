@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
@@ -112,15 +113,19 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
+// maxKey is beyond the size of a private key, in bytes.
+const maxKey = 64 << 10
+
 func loadCertificate(c settings.Web) (tls.Certificate, error) {
-	info, err := os.Stat(c.Key)
+	key, err := trusted.ReadPrivate(c.Key, maxKey, trusted.Others)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("read web.key: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return tls.Certificate{}, fmt.Errorf("read web.key: others can read %s (mode %#o): make a new key, since this one may be known, and chmod 600 it", c.Key, mode)
+	chain, err := os.ReadFile(c.Certificate)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("read web.certificate: %w", err)
 	}
-	certificate, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+	certificate, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		return certificate, fmt.Errorf("read web.certificate and web.key: %w", err)
 	}

@@ -17,8 +17,11 @@ import (
 // secretHeader is the one in which the site's proxy proves who it is.
 const secretHeader = "Allotment-Proxy-Secret"
 
-// minSecret is the least length of that secret, in bytes.
-const minSecret = 32
+// Bounds of that secret, in bytes.
+const (
+	minSecret = 32
+	maxSecret = 4096
+)
 
 // Proxy is the site's proxy, which signs users in and names them in a header.
 type Proxy struct {
@@ -45,14 +48,7 @@ func OpenProxy(c settings.WebProxy) (Proxy, error) {
 	if c.SecretFile == "" {
 		return p, nil
 	}
-	info, err := os.Stat(c.SecretFile)
-	if err != nil {
-		return p, fmt.Errorf("read web.proxy.secret_file: %w", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return p, fmt.Errorf("read web.proxy.secret_file: others can read %s (mode %#o): chmod 600 it, and put a new secret into it", c.SecretFile, mode)
-	}
-	content, err := trusted.Read(c.SecretFile)
+	content, err := trusted.ReadPrivate(c.SecretFile, maxSecret, trusted.Others)
 	if err != nil {
 		return p, fmt.Errorf("read web.proxy.secret_file: %w", err)
 	}

@@ -159,7 +159,7 @@ func TestRemoteSession(t *testing.T) {
 
 	must(t, os.Chmod(files[0], 0o640))
 	_, err = c.Status(ctx)
-	wantError(t, err, "others can read "+files[0], nil)
+	wantError(t, err, files[0]+": not trusted: others can read it (mode 0640)", nil)
 	must(t, os.Chmod(files[0], 0o600))
 	must(t, c.Logout(ctx))
 	_, err = c.Status(ctx)

@@ -54,23 +54,26 @@ const noCredential = "none"
 // readEnrolment reads the enrolment: from the file that the config names, or what systemd read
 // for the service, or the file beside the config. It is zero where there is none.
 func readEnrolment(config *configfile.Config) (bus.Enrolment, error) {
-	path, private := config.Ahostd.Enrolment, os.FileMode(0o077)
+	path, private := config.Ahostd.Enrolment, uint32(trusted.Others)
 	named := path != ""
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); !named && filepath.IsAbs(dir) {
 		path, private = filepath.Join(dir, "enrolment"), 0o007 // systemd may give the service its right by an ACL, which shows as the group's
 	} else if !named {
 		path = filepath.Join(filepath.Dir(config.Paths.Config), "enrolment")
 	}
-	text, err := readBounded(path)
+	text, err := trusted.ReadPrivate(path, maxEnrolment, private)
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return bus.Enrolment{}, nil
 	}
 	var e bus.Enrolment
-	if err == nil && string(text) != noCredential {
-		e, err = bus.ParseEnrolment(string(text))
-	}
-	if err == nil && e.Secret != "" {
-		err = notForOthers(path, private)
+	if err == nil || errors.Is(err, trusted.ErrExposed) {
+		var wrong error
+		if string(text) != noCredential {
+			e, wrong = bus.ParseEnrolment(string(text))
+		}
+		if wrong != nil || e.Secret == "" {
+			err = wrong // without a secret others may read it
+		}
 	}
 	if err != nil {
 		return bus.Enrolment{}, fmt.Errorf("read the enrolment %s: %w", path, err)
@@ -80,30 +83,6 @@ func readEnrolment(config *configfile.Config) (bus.Enrolment, error) {
 
 // maxEnrolment bounds the file, in bytes: a line, and some comments.
 const maxEnrolment = 4 << 10
-
-func readBounded(path string) ([]byte, error) {
-	f, err := trusted.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxEnrolment+1))
-	if err == nil && len(text) > maxEnrolment {
-		err = fmt.Errorf("it has more than %d bytes", maxEnrolment)
-	}
-	return text, errors.Join(err, f.Close())
-}
-
-// notForOthers is an error for a file with a secret that others can read.
-func notForOthers(path string, bits os.FileMode) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if mode := info.Mode().Perm(); mode&bits != 0 {
-		return fmt.Errorf("others can read its secret (mode %#o): chmod 600 it, and enrol with a new secret if others may have", mode)
-	}
-	return nil
-}
 
 // printIdentity prints what allotd approve shows of this host.
 func printIdentity(out io.Writer, host string, config *configfile.Config) error {

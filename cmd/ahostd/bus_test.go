@@ -20,7 +20,7 @@ func TestEnrolmentFile(t *testing.T) {
 		"none":       {"", 0, "The config can be served."},
 		"right":      {line + " secret\n", 0o600, "The config can be served."},
 		"no secret":  {"# of the farm\n" + line + "\n", 0o644, "The config can be served."},
-		"readable":   {line + " secret\n", 0o640, "others can read its secret (mode 0640): chmod 600 it"},
+		"readable":   {line + " secret\n", 0o640, "others can read it (mode 0640): replace the secret"},
 		"writable":   {line + "\n", 0o666, "others can write it"},
 		"wrong":      {"farm.example " + line, 0o600, "is no HOST:PORT"},
 		"two lines":  {line + "\n" + line, 0o600, "more than one line"},

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -45,6 +44,9 @@ type authorityFile struct {
 
 const authorityName = "authority.json"
 
+// maxKeys is beyond the size of a file with keys, in bytes.
+const maxKeys = 64 << 10
+
 // identityTime is how long a host's identity is valid. A host asks for a new one each time it
 // connects; a key that is withdrawn is remembered for longer.
 const identityTime = 24 * time.Hour
@@ -62,7 +64,7 @@ const serverName = "allotd"
 // openAuthority reads the authority in a directory, or makes one.
 func openAuthority(dir string, now time.Time) (*authority, error) {
 	path := filepath.Join(dir, authorityName)
-	text, err := readPrivate(path)
+	text, err := trusted.ReadPrivate(path, maxKeys, trusted.Others)
 	if errors.Is(err, fs.ErrNotExist) {
 		var made authorityFile
 		if made, err = newAuthority(now); err == nil {
@@ -84,24 +86,6 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 		return nil, fmt.Errorf("read the keys of the bus, %s: %w", path, err)
 	}
 	return a, nil
-}
-
-// readPrivate reads a file that its owner alone may read and write.
-func readPrivate(path string) ([]byte, error) {
-	text, err := trusted.Read(path)
-	if err != nil {
-		return nil, err
-	}
-	return text, checkPrivate(path, 0o077)
-}
-
-// checkPrivate is an error for a file that has one of these bits.
-func checkPrivate(path string, bits os.FileMode) error {
-	info, err := os.Stat(path)
-	if err == nil && info.Mode().Perm()&bits != 0 {
-		err = fmt.Errorf("others can read %s (mode %#o): chmod 600 it, and replace what may be known by now", path, info.Mode().Perm())
-	}
-	return err
 }
 
 func newAuthority(now time.Time) (f authorityFile, err error) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
 // LinkOptions are what a Link is made of.
@@ -88,7 +89,7 @@ func hostKey(dir, host string) (nkeys.KeyPair, error) {
 		return nil, fmt.Errorf("make the directory of this host's key: %w", err)
 	}
 	path := filepath.Join(dir, "bus-"+host+".seed")
-	text, err := readPrivate(path)
+	text, err := trusted.ReadPrivate(path, maxKeys, trusted.Others)
 	if errors.Is(err, fs.ErrNotExist) {
 		var pair nkeys.KeyPair
 		if pair, err = nkeys.CreateUser(); err == nil {

@@ -65,6 +65,37 @@ func Read(path string) ([]byte, error) {
 	return content, errors.Join(err, f.Close())
 }
 
+// ErrExposed is wrapped by the refusal of a private file that other users can read.
+var ErrExposed = errors.New("others can read it")
+
+// Others are the bits of a mode by which others than the owner can read a file.
+const Others = 0o077
+
+// ReadPrivate reads a file that keeps a secret: one that Open opens, of at most so many bytes,
+// whose mode has none of these bits (Others). Mode, owner and content are those of the same open
+// file, whatever a link or a rename does meanwhile. With ErrExposed it returns the content, too.
+func ReadPrivate(path string, most int64, others uint32) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var info unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &info); err != nil {
+		return nil, &os.PathError{Op: "fstat", Path: path, Err: err}
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(content)) > most:
+		return nil, fmt.Errorf("%s: it has more than %d bytes", path, most)
+	case info.Mode&others != 0:
+		err = fmt.Errorf("%s: %w: %w (mode %#o): replace the secret in it, which may be known, and chmod 600 it", path, ErrNotTrusted, ErrExposed, info.Mode&0o777)
+	}
+	return content, err
+}
+
 // File is Open's check alone, for files that a library will open.
 func File(path string) error {
 	return FileBy(path, func(uint32) bool { return false })

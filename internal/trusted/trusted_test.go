@@ -85,6 +85,46 @@ func TestOtherOwnersMustBeAllowed(t *testing.T) {
 	}
 }
 
+// TestReadPrivate: a secret that others can read is refused, by the mode of the file that is
+// read; a link to a private file is followed.
+func TestReadPrivate(t *testing.T) {
+	for mode, want := range map[os.FileMode]string{
+		0o600: "", 0o400: "", 0o700: "",
+		0o640: "others can read it (mode 0640): replace the secret in it, which may be known, and chmod 600 it",
+		0o604: "others can read it (mode 0604)", 0o601: "others can read it (mode 0601)",
+		0o620: "others can write it (mode 0620)",
+	} {
+		path := write(t, mode)
+		link := path + "-link"
+		if err := os.Symlink(path, link); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{path, link} {
+			text, err := ReadPrivate(path, 4, Others)
+			if want == "" && (err != nil || string(text) != "text") {
+				t.Errorf("mode %#o: %q, %v", mode, text, err)
+			}
+			if want != "" && (!errors.Is(err, ErrNotTrusted) || !strings.Contains(err.Error(), path+": ") || !strings.Contains(err.Error(), want)) {
+				t.Errorf("mode %#o: %v", mode, err)
+			}
+			if exposed := errors.Is(err, ErrExposed); exposed != strings.Contains(want, "others can read") || exposed && string(text) != "text" {
+				t.Errorf("mode %#o: %q, %v", mode, text, err)
+			}
+		}
+	}
+	if text, err := ReadPrivate(write(t, 0o440), 4, 0o007); err != nil || string(text) != "text" {
+		t.Errorf("a group that may read: %q, %v", text, err)
+	}
+	if text, err := ReadPrivate(write(t, 0o644), 3, Others); err == nil || errors.Is(err, ErrExposed) || text != nil || !strings.Contains(err.Error(), "more than 3 bytes") {
+		t.Errorf("a large file: %q, %v", text, err)
+	}
+	for _, path := range []string{t.TempDir(), "/dev/null"} {
+		if _, err := ReadPrivate(path, 4, Others); !errors.Is(err, ErrNotTrusted) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // A file that does not block is one for the runtime's poller, which asub does without.
 func TestFilesBlock(t *testing.T) {
 	f, err := Open(write(t, 0o600))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -35,21 +34,12 @@ func findSession(base string) (*sessionFile, error) {
 
 // read returns the session's cookie; nil: there is none.
 func (s *sessionFile) read() (*http.Cookie, error) {
-	f, err := trusted.Open(s.path)
+	text, err := trusted.ReadPrivate(s.path, maxSession, trusted.Others)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // no session, no cookie
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the session: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		err = fmt.Errorf("others can read %s (mode %#o), so they may be signed in as you: type pba logout on a machine of the farm, remove the file, and sign in again", s.path, info.Mode().Perm())
-	}
-	var text []byte
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(f, maxSession))
+	if errors.Is(err, trusted.ErrExposed) {
+		err = fmt.Errorf("%w: the secret is your session: `pba logout` on a machine of the farm ends it, then remove the file and sign in again", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the session: %w", err)
