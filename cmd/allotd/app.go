@@ -128,14 +128,7 @@ func hear(ctx context.Context, hub *bus.Hub, log *slog.Logger) *watch.Watch {
 	w := watch.New(log, time.Now)
 	hub.Receive(watch.BeatKind, func(m bus.Message) { w.Beat(m.Host, m.Payload) })
 	hub.Receive(watch.ReportKind, func(m bus.Message) { w.Report(m.Host, m.Payload) })
-	go w.Run(ctx, func() map[string]bool {
-		admitted := map[string]bool{}
-		known, _ := hub.Hosts()
-		for i := range known {
-			admitted[known[i].Name] = known[i].Withdrawn.IsZero()
-		}
-		return admitted
-	})
+	go w.Run(ctx, hub.Admitted)
 	return w
 }
 

@@ -239,11 +239,17 @@ func TestWithdrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if may := h.Admitted(); !may["n1"] || !may["n2"] || len(may) != 2 {
+		t.Errorf("admitted are %v", may)
+	}
 	began := time.Now()
 	if _, err := h.Withdraw("n1"); err != nil {
 		t.Fatal(err)
 	}
 	<-lost
+	if may := h.Admitted(); may["n1"] || !may["n2"] {
+		t.Errorf("admitted are %v", may)
+	}
 	until(t, "it is disconnected", func() bool { return !l.State().Connected })
 	if d := time.Since(began); d > 5*time.Second {
 		t.Errorf("it was out after %v", d)

@@ -51,6 +51,7 @@ type Hub struct {
 
 	hosts  sync.Mutex // held while the list changes, and is saved
 	list   *registry
+	may    map[string]bool      // the names of those that are not withdrawn; nil: the list has changed since
 	faults map[string]time.Time // hosts that sent too much, and since when they may not join
 
 	mu       sync.RWMutex
@@ -151,8 +152,10 @@ func readRegistry(path string) (*registry, error) {
 	return r, nil
 }
 
-// save writes the list. The caller holds it.
+// save writes the list, which has changed. The caller holds it.
 func (h *Hub) save() error {
+	h.may = nil
+	h.list.prune(time.Now())
 	text, err := json.Marshal(h.list)
 	if err == nil {
 		err = disk.Replace(disk.OS(), filepath.Join(h.o.Dir, registryName), 0o600, text)
@@ -500,6 +503,22 @@ func (h *Hub) Hosts() ([]Host, []Waiting) {
 		}
 	}
 	return h.list.hosts(), waiting
+}
+
+// Admitted returns the names of the hosts that may send. It is made anew when the list has
+// changed: the caller must not change it.
+func (h *Hub) Admitted() map[string]bool {
+	h.hosts.Lock()
+	defer h.hosts.Unlock()
+	if h.may == nil {
+		h.may = map[string]bool{}
+		for name, is := range h.list.Hosts {
+			if is.Withdrawn.IsZero() {
+				h.may[name] = true
+			}
+		}
+	}
+	return h.may
 }
 
 // Approve admits a host that waits: if its name is not enough, since several do, with this key.

@@ -32,6 +32,9 @@ type Secret struct {
 	Hash    string    `json:"hash,omitempty"`
 }
 
+// counts reports whether a secret has not ended.
+func (s *Secret) counts(now time.Time) bool { return s.Expires.IsZero() || now.Before(s.Expires) }
+
 // Waiting is a host that asked to be admitted.
 type Waiting struct {
 	Name  string    `json:"name"`
@@ -138,8 +141,8 @@ func (r *registry) join(q request, from origin, now time.Time) (verdict, error) 
 // admit enrols a host. The key that it had is revoked.
 func (r *registry) admit(name, key, by string, now time.Time) error {
 	was, known := r.Hosts[name]
-	if !known && len(r.Hosts) >= maxHosts {
-		return fmt.Errorf("%d hosts are enrolled: no more can be", len(r.Hosts))
+	if !known && len(r.Hosts) >= maxHosts && !r.forgetOldest(now) {
+		return fmt.Errorf("%d hosts are enrolled, or were withdrawn in the last two days: no more can be", len(r.Hosts))
 	}
 	if known && was.Key != key {
 		r.Revoked[was.Key] = now
@@ -157,7 +160,7 @@ func (r *registry) secret(text string, now time.Time) *Secret {
 	}
 	hash := hashOf(text)
 	for i, s := range r.Secrets {
-		if s.Hash == hash && (s.Expires.IsZero() || now.Before(s.Expires)) {
+		if s.Hash == hash && s.counts(now) {
 			return &r.Secrets[i]
 		}
 	}
@@ -242,8 +245,8 @@ func (r *registry) approve(name, key, by string, now time.Time) (Host, error) {
 	return r.Hosts[name], nil
 }
 
-// withdraw ends a host's enrolment. Its name and its key are remembered: a secret does not bring
-// it back.
+// withdraw ends a host's enrolment. Its name and its key are remembered until prune forgets them:
+// a secret does not bring it back.
 func (r *registry) withdraw(name string, now time.Time) (Host, error) {
 	h, known := r.Hosts[name]
 	switch {
@@ -258,9 +261,40 @@ func (r *registry) withdraw(name string, now time.Time) (Host, error) {
 	return h, nil
 }
 
-// prune forgets what no longer matters: keys whose last identity has ended.
+// ended reports whether all identities have ended that a key had at a time. A day is for clocks
+// that differ.
+func ended(at, now time.Time) bool { return now.Sub(at) > 2*identityTime }
+
+// prune forgets what no longer matters: keys whose last identity has ended, and withdrawn hosts
+// of which that holds, unless they may know a secret that would bring them back: one that was
+// made before they were withdrawn, and has not ended.
 func (r *registry) prune(now time.Time) {
-	maps.DeleteFunc(r.Revoked, func(_ string, at time.Time) bool { return now.Sub(at) > 2*identityTime })
+	maps.DeleteFunc(r.Revoked, func(_ string, at time.Time) bool { return ended(at, now) })
+	var first time.Time // of the secrets that count
+	for _, s := range r.Secrets {
+		if s.counts(now) && (first.IsZero() || s.Made.Before(first)) {
+			first = s.Made
+		}
+	}
+	maps.DeleteFunc(r.Hosts, func(_ string, h Host) bool {
+		return !h.Withdrawn.IsZero() && ended(h.Withdrawn, now) && (first.IsZero() || first.After(h.Withdrawn))
+	})
+}
+
+// forgetOldest forgets the host that was withdrawn first, by name where two were at once, if its
+// identities have ended. It reports whether there is one.
+func (r *registry) forgetOldest(now time.Time) bool {
+	var oldest Host
+	for _, h := range r.Hosts {
+		if h.Withdrawn.IsZero() || !ended(h.Withdrawn, now) {
+			continue
+		}
+		if c := h.Withdrawn.Compare(oldest.Withdrawn); oldest.Name == "" || c < 0 || c == 0 && h.Name < oldest.Name {
+			oldest = h
+		}
+	}
+	delete(r.Hosts, oldest.Name)
+	return oldest.Name != ""
 }
 
 // hosts returns the hosts by name.

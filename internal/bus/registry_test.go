@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,5 +97,89 @@ func TestSecretsAreBounded(t *testing.T) {
 	}
 	if v, err := r.join(q, origin{address: "192.0.2.1"}, now.Add(time.Hour-1)); err != nil || !v.admitted || r.Secrets[7].Hosts != 1 {
 		t.Errorf("in time: %+v, %v", v, err)
+	}
+}
+
+// TestWithdrawnAreForgotten: a withdrawn host is forgotten when none of its identities can be
+// valid, and no secret that it may know; a restart in between changes nothing.
+func TestWithdrawnAreForgotten(t *testing.T) {
+	now := time.Unix(1_000_000, 0).UTC()
+	r, k := newRegistry(), key(t)
+	from := origin{address: "192.0.2.1"}
+	if _, err := r.addSecret("old", 5*identityTime, now); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(secret string) verdict {
+		t.Helper()
+		v, err := r.join(request{Host: "n1", Key: k, Secret: secret}, from, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if !ask("old").admitted {
+		t.Fatal("a host with a secret waits")
+	}
+	now = now.Add(time.Hour)
+	withdrawn := now
+	if _, err := r.withdraw("n1", now); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Hour)
+	if _, err := r.addSecret("new", 0, now); err != nil { // which the host did not know
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{time.Hour, identityTime, 2 * identityTime, 2*identityTime + 1, 4 * identityTime} {
+		now = withdrawn.Add(after)
+		text, err := json.Marshal(r)
+		r = newRegistry()
+		if err = errors.Join(err, json.Unmarshal(text, r)); err != nil {
+			t.Fatal(err)
+		}
+		r.prune(now)
+		if revoked := !r.Revoked[k].IsZero(); revoked != (after <= 2*identityTime) {
+			t.Errorf("after %v its key is revoked: %v", after, revoked)
+		}
+		for _, secret := range []string{"old", "new"} {
+			if v := ask(secret); v.admitted || v.why != "the host was withdrawn" {
+				t.Errorf("after %v, with the secret %s: %+v", after, secret, v)
+			}
+		}
+	}
+	now = now.Add(identityTime) // the old secret has ended
+	if r.prune(now); len(r.Hosts) != 0 {
+		t.Errorf("it is not forgotten: %v", r.Hosts)
+	}
+}
+
+// TestWithdrawnAreBounded: where the bound is reached the host that was withdrawn first is
+// forgotten, but none whose identity may be valid.
+func TestWithdrawnAreBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	r := newRegistry()
+	if _, err := r.addSecret("x", 0, now.Add(-time.Hour)); err != nil { // which keeps prune from it
+		t.Fatal(err)
+	}
+	for i := range maxHosts {
+		h := Host{Name: fmt.Sprintf("n%d", i), Key: fmt.Sprint(i), Since: now}
+		if i < 3 {
+			h.Withdrawn = now.Add(time.Duration(2-i) * time.Hour)
+		}
+		r.Hosts[h.Name] = h
+	}
+	join := func(name string, at time.Time) error {
+		r.prune(at)
+		_, err := r.join(request{Host: name, Key: key(t), Secret: "x"}, origin{address: "192.0.2.1"}, at)
+		return err
+	}
+	if err := join("early", now.Add(2*identityTime)); err == nil || len(r.Hosts) != maxHosts {
+		t.Errorf("within two days: %v, %d hosts", err, len(r.Hosts))
+	}
+	late := now.Add(2*identityTime + time.Hour + 1)
+	for i, gone := range []string{"n2", "n1", ""} {
+		err := join(fmt.Sprintf("late%d", i), late)
+		if _, known := r.Hosts[gone]; known || (gone == "") != (err != nil) || len(r.Hosts) != maxHosts {
+			t.Errorf("%s: %v, %d hosts", gone, err, len(r.Hosts))
+		}
 	}
 }
