@@ -119,7 +119,7 @@ func TestRefusesToServe(t *testing.T) {
 		"web: {certificate: /c.pem}\n":                                   "certificate and key go together",
 		"web: {proxy: {header: X-Remote-User}}\n":                        "any client could send the header",
 		"web: {proxy: {user: www-data}}\n":                               "header is missing",
-		"web: {listen: '127.0.0.1:0', certificate: /c, key: /nowhere}\n": "read web.key: stat /nowhere",
+		"web: {listen: '127.0.0.1:0', certificate: /c, key: /nowhere}\n": "read web.key: open /nowhere",
 	} {
 		out, err := allotd(t, home(t, config)).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
