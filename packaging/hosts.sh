@@ -18,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots measures agents flaps withdrawal)
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
