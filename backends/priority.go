@@ -48,6 +48,10 @@ const DefaultValue = 20
 // victim's value reaches it.
 const GaveWay = 200
 
+// Spread is added, once or twice, to the value of a job at LevelHandOver that waits for slots
+// on several hosts (R19): the value of no job that waits on one host reaches it.
+const Spread = 200
+
 // Priority is a job's place in its queue as one number: higher goes first, equal ones
 // go in order of submission. It joins a Level and a value in 0…999; users are shown the
 // value, and ageing adds to it.

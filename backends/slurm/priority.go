@@ -64,31 +64,46 @@ func (s Scale) Priority(factor int64) backends.Priority {
 	return backends.At(r.level, r.base+valueAt(r.level, int(min(steps-rank*valuesPerRank, valuesPerRank-1))))
 }
 
-// The values of victims that lost nothing (backends.GaveWay) have the last places of their
-// level, one for each bonus of a reclaim; Slurm ages no site factor.
+// Values with a lead have the last places of their level, one for each bonus of a reclaim;
+// Slurm ages no site factor. Victims that lost nothing have one (backends.GaveWay), jobs that
+// wait for slots on several hosts have one or two (backends.Spread).
 const (
-	leadingAt   = 120
-	leadingBase = backends.GaveWay + backends.DefaultValue
-	leadingStep = 10
+	placesPerLead = 8
+	leadStep      = 10
 )
+
+// leads returns how many leads a level has, and what each adds to a value.
+func leads(level backends.Level) (most, each int) {
+	switch level {
+	case backends.LevelVictim:
+		return 1, backends.GaveWay
+	case backends.LevelHandOver:
+		return 2, backends.Spread
+	case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder, backends.LevelNext, backends.LevelPBA:
+	}
+	return 0, 1
+}
 
 // placeOf returns a value's place among its level's 128.
 func placeOf(level backends.Level, value int) int {
-	switch {
-	case level != backends.LevelVictim:
-		return min(max(value, 0), valuesPerRank-1)
-	case value >= backends.GaveWay:
-		return min(leadingAt+max(value-leadingBase, 0)/leadingStep, valuesPerRank-1)
+	most, each := leads(level)
+	first := valuesPerRank - most*placesPerLead
+	lead := min(max(value, 0)/each, most)
+	if lead == 0 {
+		return min(max(value, 0), first-1)
 	}
-	return min(max(value, 0), leadingAt-1)
+	return first + (lead-1)*placesPerLead + min(max(value-lead*each-backends.DefaultValue, 0)/leadStep, placesPerLead-1)
 }
 
 // valueAt is the inverse of placeOf.
 func valueAt(level backends.Level, place int) int {
-	if level == backends.LevelVictim && place >= leadingAt {
-		return leadingBase + (place-leadingAt)*leadingStep
+	most, each := leads(level)
+	first := valuesPerRank - most*placesPerLead
+	if place < first {
+		return place
 	}
-	return place
+	lead := 1 + (place-first)/placesPerLead
+	return lead*each + backends.DefaultValue + (place-first)%placesPerLead*leadStep
 }
 
 // NewScale reads the scale from what `scontrol show config` prints. It fails

@@ -25,7 +25,11 @@ func TestSiteFactor(t *testing.T) {
 		backends.At(backends.LevelPBA, 120):        5320,
 		backends.At(backends.LevelPBA, 999):        6390,
 		backends.At(backends.LevelHandOver, 220):   6600,
-		backends.At(backends.LevelHandOver, 400):   7670,
+		backends.At(backends.LevelHandOver, 399):   7510,
+		backends.At(backends.LevelHandOver, 420):   7520, // it waits for slots on several hosts
+		backends.At(backends.LevelHandOver, 450):   7550,
+		backends.At(backends.LevelHandOver, 620):   7600,
+		backends.At(backends.LevelHandOver, 999):   7670,
 		backends.At(backends.LevelHandOver+1, 220): 7670,
 	} {
 		if got := s.SiteFactor(p); got != want {
@@ -44,6 +48,9 @@ func TestLawSiteFactorsKeepTheOrder(t *testing.T) {
 			value := rapid.IntRange(0, 127).Draw(t, name+"'s value")
 			if level == backends.LevelVictim && value >= 120 { // those that lost nothing, with their bonuses
 				value = backends.GaveWay + 20 + 10*(value-120)
+			}
+			if level == backends.LevelHandOver && value >= 112 { // those that wait for several hosts, with their bonuses
+				value = (1+(value-112)/8)*backends.Spread + 20 + (value-112)%8*10
 			}
 			p := backends.At(level, base+value)
 			return p, s.SiteFactor(p) + rapid.Int64Range(0, s.Unit-1).Draw(t, name+"'s own factors")

@@ -15,10 +15,10 @@ import (
 // pending job has the level of its class, and a value that R10 allows.
 func (d *drive) judgeQueue(p *plan.Plan, farm *backends.Snapshot) {
 	d.pinnedTooLong(farm)
-	beneficiary := map[backends.ID]bool{}
+	beneficiary := map[backends.ID][]backends.Placement{}
 	for i := range p.Memory.Reclaims {
 		if r := &p.Memory.Reclaims[i]; r.Phase.Open() {
-			beneficiary[r.Beneficiary] = true
+			beneficiary[r.Beneficiary] = r.Hosts
 		}
 	}
 	policy := d.policy(d.at)
@@ -34,8 +34,14 @@ func (d *drive) judgeQueue(p *plan.Plan, farm *backends.Snapshot) {
 		want := []backends.Level{backends.LevelLow, backends.LevelNormal}
 		band := 0
 		switch {
-		case beneficiary[j.ID]:
+		case beneficiary[j.ID] != nil:
 			want, band = []backends.Level{backends.LevelHandOver}, 200
+			if len(beneficiary[j.ID]) > 1 {
+				band += backends.Spread
+				if j.Suits == nil || j.Priority.Value() >= 600 { // or all hosts that were up suited it
+					band += backends.Spread
+				}
+			}
 		case m.Pool != 0 && m.Kept == 0:
 			want, band = []backends.Level{backends.LevelPBA}, 100
 		case m.Requeues > 0:

@@ -275,6 +275,68 @@ func TestPinEndsAndIsRenewed(t *testing.T) { // R21
 	}
 }
 
+// A queue may list the hosts of a pin in its own order: the pin is not written again. Where
+// the pin says how many slots each host gives, the order counts.
+func TestPinInAnotherOrderStands(t *testing.T) { // R19
+	for name, shares := range map[string][]int{"hosts alone": nil, "with shares": {2, 1}} {
+		s := newScene(t, 2, 2).pool("chipA", 3)
+		s.state.Abilities.PinEnds, s.state.Abilities.PinShares = false, shares != nil
+		s.job("bob", "", "n1*2", time.Hour)
+		s.job("bob", "", "n2", time.Hour)
+		s.job("cat", "", "n2", time.Minute)
+		b := s.job("ann", "chipA", "", 0, slots(3), lying(2, 2, 0, 0))
+		p := s.ripen()
+		if placed(p) != "n1*2 n2*1" {
+			t.Fatalf("%s: slots are taken back at %q", name, placed(p))
+		}
+		s.at(b).Pinned, s.at(b).Shares = []string{"n2", "n1"}, shares
+		again := strings.Contains(verbs(s.cycle(), b), "pin")
+		if again != (shares != nil) {
+			t.Errorf("%s: a pin to n2 and n1 is written again: %v", name, again)
+		}
+	}
+}
+
+// Beneficiaries that wait for several hosts go before those that wait for one; among them
+// go first those that may run on all hosts. What an owner claims gains no such place.
+func TestBeneficiariesOfSeveralHostsGoFirst(t *testing.T) { // R19
+	s := newScene(t, 6, 1).pool("chipA", 5)
+	for i := range 6 {
+		s.job("bob", "", fmt.Sprintf("n%d", i+1), time.Hour)
+	}
+	one := s.job("ann", "chipA", "", 0)
+	some := s.job("ann", "chipA", "", 0, slots(2), lying(2, 2, 0, 0), func(j *backends.Job) { j.Suits = &backends.HostSet{Hosts: []string{"n3", "n4", "n5"}} })
+	all := s.job("ann", "chipA", "", 0, slots(2), lying(2, 2, 0, 0))
+	p := s.ripen()
+	want := map[backends.ID]int{one: 220, some: 420, all: 620}
+	for id, value := range want {
+		if got := s.at(id).Priority; got != backends.At(backends.LevelHandOver, value) {
+			t.Errorf("job %s: %v %d, want a hand-over's %d (preempted: %s)", id, got.Level(), got.Value(), value, preempted(p))
+		}
+	}
+	for _, a := range p.Actions {
+		if a.Verb == Requeue {
+			j := s.at(a.Job)
+			j.Mark, j.State, j.Hosts, j.HeldUntil = a.Mark, backends.Pending, nil, a.Until
+		}
+	}
+	s.at(one).Priority = backends.At(backends.LevelHandOver, 620)
+	s.at(all).Priority = backends.At(backends.LevelHandOver, 220)
+	s.rank(s.cycle())
+	for id, value := range want {
+		if got := s.at(id).Priority.Value(); got != value {
+			t.Errorf("job %s was changed by its owner, and has %d, want %d", id, got, value)
+		}
+	}
+	s.at(all).State = backends.Held
+	s.cycle() // cancels its reclaim
+	s.at(all).State = backends.Pending
+	s.rank(s.cycle())
+	if got := s.at(all).Priority; got != backends.At(backends.LevelPBA, 120) {
+		t.Errorf("after its reclaim it has %v %d, want 120 of its pool", got.Level(), got.Value())
+	}
+}
+
 // Once its dummies are in place a heavy beneficiary starts at any moment: its pin to their
 // host does not end, and no reclaim changes that.
 func TestPinOfReadyHeavyJobDoesNotEnd(t *testing.T) { // R21, R29

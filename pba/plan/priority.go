@@ -41,27 +41,52 @@ func (f *farm) value(j *job) int {
 
 // ownValue returns a priority's value without what its band adds.
 func ownValue(p backends.Priority) int {
-	return max(p.Value()-bandBonus(p.Level(), leadsVictims(p)), 0)
+	return max(p.Value()-bandBonus(p.Level())-lead(p), 0)
 }
 
-// leadsVictims reports whether a priority is that of a victim that lost nothing.
-func leadsVictims(p backends.Priority) bool {
-	return p.Level() == backends.LevelVictim && p.Value() >= backends.GaveWay
+// lead returns what a priority's value has so that the job goes before others of its level:
+// victims that gave way without a loss before other victims (R33), beneficiaries that wait
+// for slots on several hosts before others (R19).
+func lead(p backends.Priority) int {
+	switch p.Level() {
+	case backends.LevelVictim:
+		if p.Value() >= backends.GaveWay {
+			return backends.GaveWay
+		}
+	case backends.LevelHandOver:
+		steps := max(p.Value()-bandBonus(backends.LevelHandOver), 0) / backends.Spread
+		return min(steps, mostSpread) * backends.Spread
+	case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder, backends.LevelNext, backends.LevelPBA:
+	}
+	return 0
 }
 
-// bandBonus returns what a level's band adds to a value. Victims that gave way without a loss
-// go before all others (R33).
-func bandBonus(l backends.Level, gaveWay bool) int {
+// mostSpread is how many times backends.Spread a beneficiary's value has at most.
+const mostSpread = 2
+
+// aheadBy returns a beneficiary's lead. Slurm's main scheduler, in a pass in which a job waits
+// for resources, uses none of the nodes of the job's partition; a later job of another
+// partition that is bound to one of these nodes as well as to others waits for none of its
+// nodes: a normal job starts there. So what waits for several hosts goes first, and before
+// that what may run on all hosts, whose partition has the nodes of others.
+func (f *farm) aheadBy(j *job, hosts []backends.Placement) int {
+	switch {
+	case len(hosts) < 2:
+		return 0
+	case j.Suits == nil || len(j.Suits.Hosts) >= len(f.hosts):
+		return mostSpread * backends.Spread
+	}
+	return backends.Spread
+}
+
+// bandBonus returns what a level's band adds to a value.
+func bandBonus(l backends.Level) int {
 	switch l {
 	case backends.LevelPBA:
 		return pbaBonus
 	case backends.LevelHandOver:
 		return 2 * pbaBonus
-	case backends.LevelVictim:
-		if gaveWay {
-			return backends.GaveWay
-		}
-	case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder, backends.LevelNext:
+	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
 	}
 	return 0
 }
@@ -101,8 +126,14 @@ func (f *farm) earned(j *job) backends.Priority {
 	if value > most {
 		value = least
 	}
-	level := min(j.Priority.Level(), top)
-	return backends.At(level, value+bandBonus(level, j.mem.GaveWay && leadsVictims(j.Priority)))
+	level, ahead := min(j.Priority.Level(), top), 0
+	switch {
+	case level == backends.LevelVictim && j.mem.GaveWay:
+		ahead = lead(j.Priority)
+	case level == backends.LevelHandOver:
+		ahead = min(lead(j.Priority), lead(j.mem.Written))
+	}
+	return backends.At(level, value+bandBonus(level)+ahead)
 }
 
 // aged returns how much the queue may have aged a priority since a time, at least and at
@@ -214,16 +245,17 @@ func (f *farm) moves(j *job) bool {
 // wanted returns a job's computed priority, and why it differs from the queue's.
 func (f *farm) wanted(j *job) (backends.Priority, string) {
 	level, now := f.level(j), j.Priority.Level()
-	if level == now && level == backends.LevelVictim && j.mem.GaveWay && !leadsVictims(j.Priority) {
+	if level == now && level == backends.LevelVictim && j.mem.GaveWay && lead(j.Priority) == 0 {
 		return backends.At(level, ownValue(j.Priority)+backends.GaveWay), "it gave way without losing work: it goes before other victims"
 	}
 	if level == now {
 		return f.unlowered(j)
 	}
-	value := f.value(j)
+	value, ahead := f.value(j), 0
 	why := "it is a normal job"
 	switch level {
 	case backends.LevelHandOver:
+		ahead = f.aheadBy(j, j.reclaim.Hosts)
 		why = "slots are taken back for it"
 	case backends.LevelPBA:
 		if now < backends.LevelPBA {
@@ -240,6 +272,9 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 		if j.mem.Written.Level() == level { // its bonus, if that was not written yet
 			value = max(value, ownValue(j.mem.Written))
 		}
+		if j.mem.GaveWay {
+			ahead = backends.GaveWay
+		}
 	case backends.LevelPlaceholder:
 		why = "its dummies are in place"
 	case backends.LevelLow, backends.LevelNormal:
@@ -247,7 +282,7 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 			why = "it is not next in line for its pool"
 		}
 	}
-	return backends.At(level, value+bandBonus(level, j.mem.GaveWay)), why
+	return backends.At(level, value+bandBonus(level)+ahead), why
 }
 
 // unlowered returns the priority of a job that keeps its level: as it is, or what the

@@ -49,7 +49,7 @@ func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 	at := s.raiseStage(b, r)
 	s.reserveFor(b, r, at)     // first: at each of the next steps the queue may start other jobs in slots that are not reserved
 	s.pin(b, r, at, comesFree) // next: at its new level it may start anywhere, in slots that others reserve, too
-	level := backends.At(backends.LevelHandOver, s.value(b)+2*pbaBonus)
+	level := backends.At(backends.LevelHandOver, s.value(b)+bandBonus(backends.LevelHandOver)+s.aheadBy(b, r.Hosts))
 	now := b.computed // not b.Priority: rank may have changed it in this very plan
 	if b.lowered != "" {
 		now = b.Priority
@@ -115,7 +115,11 @@ func (s *serving) pin(b *job, r *Reclaim, at stage, reason string) {
 		}
 	}
 	lasts := b.PinEnds.IsZero() == ends.IsZero() && !b.PinEnds.Before(ends.Add(-s.policy.HoldLimit/2))
-	if slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares) && lasts {
+	same := sameHosts(b.Pinned, names(r.Hosts)) && len(b.Shares) == 0
+	if len(shares) > 0 {
+		same = slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares)
+	}
+	if same && lasts {
 		return
 	}
 	s.acts.add(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: reason})

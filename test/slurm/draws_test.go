@@ -229,8 +229,9 @@ func drawWave(r *rand.Rand, l *layout, pool int) (all []request) {
 }
 
 // drawBackground draws what others submit: more than the farm holds, of which some ends by
-// itself in every third round.
-func drawBackground(r *rand.Rand, churn bool) (all []request) {
+// itself in a third of the rounds.
+func drawBackground(r *rand.Rand) (all []request) {
+	churn := r.IntN(3) == 0
 	for slots := 0; slots < roundSlots*3/2; {
 		q := draws[r.IntN(len(draws))](r)
 		switch {

@@ -261,7 +261,7 @@ func (r *rounds) play(index int, seed uint64) {
 	}
 	begun := time.Now()
 	background := map[string]request{}
-	for _, q := range drawBackground(random, index%3 == 2) {
+	for _, q := range drawBackground(random) {
 		background[q.submit(r.testSite, &r.carol, "other")] = q
 	}
 	r.settle()
