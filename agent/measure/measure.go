@@ -87,6 +87,8 @@ type Job struct {
 	Disks     []Disk // by device; of processes one without a name, for all devices; none: not measured
 	Pressure  Pressure
 	Network   Network
+	GPU       GPUUse   // in sum
+	GPUs      []JobGPU // those that it uses, by their indexes; not in reports
 }
 
 // Disk is what a job moved to and from a device; network file systems are not in it.
@@ -111,12 +113,13 @@ const (
 	PressureStalls Figure = "pressure"
 	Threads        Figure = "threads"
 	NetworkBytes   Figure = "network"
+	GPUs           Figure = "gpu"
 	Jobs           Figure = "jobs" // jobs that are not found, or left out
 )
 
 // Figures lists them.
 func Figures() []Figure {
-	return []Figure{CPU, Memory, Swap, DiskBytes, DiskOperations, PressureStalls, Threads, NetworkBytes, Jobs}
+	return []Figure{CPU, Memory, Swap, DiskBytes, DiskOperations, PressureStalls, Threads, NetworkBytes, GPUs, Jobs}
 }
 
 // Lack says what a sample lacks.
@@ -130,6 +133,7 @@ type Lack struct {
 type Sample struct {
 	At    time.Time
 	Jobs  []Job // by queue, ID and user
+	GPUs  []GPU
 	Lacks []Lack
 	Seen  Seen
 }
@@ -142,6 +146,8 @@ type Options struct {
 	Proc string // "": /proc. Its self/mountinfo says where control groups are.
 
 	Root Root // nil: what only root may read is not read
+
+	GPUs func(now time.Time) GPUReading // the last reading; it does not block; nil: GPUs are not read
 
 	MaxJobs        int // 0: 2,000
 	MaxJobsOfUser  int // found by environments, which any user writes; 0: 500

@@ -111,7 +111,10 @@ func (s *Sampler) Sample(now time.Time) Sample {
 		result.Jobs = append(result.Jobs, measured)
 	}
 	slices.SortFunc(result.Jobs, func(a, b Job) int { return a.compare(b.Key) })
-	result.Lacks = s.lacks(result.Jobs)
+	gpus := s.readGPUs(now)
+	s.shareGPUs(&gpus, result.Jobs)
+	result.GPUs = gpus.GPUs
+	result.Lacks = s.lacks(result.Jobs, &gpus)
 	result.Seen = Seen{Processes: len(s.processes), Groups: len(s.groups), Descriptors: s.files.open}
 	return result
 }
@@ -400,7 +403,7 @@ func (j *job) ofProcesses(swapped Value) (out Job) {
 }
 
 // lacks says what the jobs' figures lack, and why.
-func (s *Sampler) lacks(jobs []Job) (all []Lack) {
+func (s *Sampler) lacks(jobs []Job, gpus *GPUReading) (all []Lack) {
 	type kind struct {
 		figure Figure
 		why    string
@@ -417,6 +420,7 @@ func (s *Sampler) lacks(jobs []Job) (all []Lack) {
 	for k, n := range count {
 		all = append(all, Lack{k.figure, n, k.why})
 	}
+	all = append(all, gpus.lacks(len(jobs))...)
 	slices.SortFunc(all, func(a, b Lack) int { return cmp.Or(cmp.Compare(a.Figure, b.Figure), cmp.Compare(a.Why, b.Why)) })
 	locked := 0
 	for _, p := range s.processes {

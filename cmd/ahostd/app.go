@@ -16,6 +16,9 @@ import (
 // rootHelper is the option by which ahostd-root starts ahostd.
 const rootHelper = "root-helper"
 
+// readGPUs is the option by which ahostd starts the process that calls NVML.
+const readGPUs = "read-gpus"
+
 func newApp() *cli.App {
 	return &cli.App{
 		Name:      "ahostd",
@@ -34,6 +37,7 @@ func newApp() *cli.App {
 			&cli.BoolFlag{Name: "check", Usage: "check the config and the enrolment, and serve nothing", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "identity", Usage: "print this host's name and public key on the bus", DisableDefaultText: true},
 			&cli.IntFlag{Name: rootHelper, Usage: "the `DESCRIPTOR` at which ahostd-root answers", Hidden: true},
+			&cli.DurationFlag{Name: readGPUs, Usage: "print what GPUs do, each `DURATION`", Hidden: true},
 		},
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "ahostd top", Does: "show the jobs of this host, drawn anew every 2 s"},

@@ -39,6 +39,7 @@ func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) 
 	diskMetrics(&e, host, s.Jobs)
 	pressureMetrics(&e, host, s.Jobs)
 	networkMetrics(&e, host, s.Jobs)
+	gpuMetrics(&e, host, s)
 	e.Gauge("allotment_host_jobs", "Jobs that are on the host.").Add(float64(len(s.Jobs)), "host", host)
 	lacking := e.Gauge("allotment_host_lacking", "Jobs without a figure that can't be measured on the host; of jobs, processes whose job is not found. ahostd top says why.")
 	sum := map[measure.Figure]int{}
@@ -153,6 +154,44 @@ func networkMetrics(e *exposition.Set, host string, jobs []measure.Job) {
 			of := labels(host, &jobs[i], "class", class.String())
 			add(sent, measure.Value{N: n.Sent[class], Known: n.Known}, 1, of...)
 			add(received, measure.Value{N: n.Received[class], Known: n.Known}, 1, of...)
+		}
+	}
+}
+
+// gpuMetrics adds what the GPUs do, and what jobs use of them.
+func gpuMetrics(e *exposition.Set, host string, s *measure.Sample) {
+	info := e.Gauge("allotment_host_gpu_info", "A GPU of the host; always 1.")
+	up := e.Gauge("allotment_host_gpu_up", "1 if all of the GPU that is measured was answered, 0 if not: ahostd --check says why.")
+	busy := e.Gauge("allotment_host_gpu_busy_ratio", "Part of the time in which something ran on the GPU.")
+	used := e.Gauge("allotment_host_gpu_memory_used_bytes", "Memory of the GPU in use.")
+	memory := e.Gauge("allotment_host_gpu_memory_bytes", "Memory of the GPU.")
+	temperature := e.Gauge("allotment_host_gpu_temperature_celsius", "Temperature of the GPU.")
+	power := e.Gauge("allotment_host_gpu_power_watts", "Power that the GPU draws.")
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		of := []string{"host", host, "gpu", strconv.Itoa(g.Index)}
+		info.Add(1, append(of, "uuid", g.UUID, "name", g.Name)...)
+		answers := 1.0
+		if g.Why != "" {
+			answers = 0
+		}
+		up.Add(answers, of...)
+		add(busy, g.Busy, 100, of...)
+		add(used, g.MemoryUsed, 1, of...)
+		add(memory, g.Memory, 1, of...)
+		add(temperature, g.Celsius, 1, of...)
+		add(power, g.Milliwatts, 1000, of...)
+	}
+	devices := e.Gauge("allotment_job_gpus", "GPUs that the job's processes use, of a host that has some.")
+	jobMemory := e.Gauge("allotment_job_gpu_memory_bytes", "Memory of the GPU that the job's processes use.")
+	sm := e.Gauge("allotment_job_gpu_sm_ratio", "Part of the time in which the GPU's streaming multiprocessors ran the job's processes.")
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		add(devices, j.GPU.Devices, 1, labels(host, j)...)
+		for _, g := range j.GPUs {
+			of := labels(host, j, "gpu", strconv.Itoa(g.Index))
+			add(jobMemory, g.Memory, 1, of...)
+			add(sm, g.SM, 100, of...)
 		}
 	}
 }

@@ -24,12 +24,14 @@ const (
 // fullSample has every figure of a job.
 func fullSample() *measure.Sample {
 	v := measure.Value{N: 1, Known: true}
-	return &measure.Sample{At: time.Unix(1, 0), Jobs: []measure.Job{{
+	use := measure.GPUUse{Devices: v, Memory: v, SM: v}
+	return &measure.Sample{At: time.Unix(1, 0), GPUs: []measure.GPU{{UUID: "GPU-0", Name: "a\"b", Busy: v, MemoryUsed: v, Memory: v, Celsius: v, Milliwatts: v}}, Jobs: []measure.Job{{
 		Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: 1}, User: 1000}, Source: measure.FromGroupV2,
 		CPU: v, Memory: v, Cache: v, Peak: v, Swap: v, Processes: v, Threads: v,
 		Disks:    []measure.Disk{{Device: "sda", ReadBytes: v, WrittenBytes: v, Reads: v, Writes: v}},
 		Pressure: measure.Pressure{CPUSome: v, MemorySome: v, MemoryFull: v, IOSome: v, IOFull: v},
 		Network:  measure.Network{Known: true},
+		GPU:      use, GPUs: []measure.JobGPU{{GPUUse: use}},
 	}}}
 }
 
@@ -37,6 +39,7 @@ func fullSample() *measure.Sample {
 // panel empty, and an alert silent.
 func TestBoardAndRulesNameWhatIsExported(t *testing.T) {
 	text := string(metricsText("h", fullSample(), own{}, nil))
+	takenByPromtool(t, text)
 	if _, err := exposition.Check(text); err != nil {
 		t.Fatal(err)
 	}

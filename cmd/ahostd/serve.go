@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/agent/gpu"
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/agent/root"
@@ -31,6 +32,9 @@ func serve(c *cli.Context) (err error) {
 	if c.Args().Present() {
 		return shell.Usagef("unknown command %q (known: top)", c.Args().First())
 	}
+	if c.IsSet(readGPUs) {
+		return gpu.Serve(c.Context, c.Duration(readGPUs), os.Stdin, c.App.Writer)
+	}
 	config, err := load(c)
 	if err != nil {
 		return err
@@ -40,8 +44,14 @@ func serve(c *cli.Context) (err error) {
 			return err
 		}
 		fmt.Fprintln(c.App.Writer, "The config can be served.")
+		argv, err := gpuCommand(0)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.App.Writer, gpu.Check(c.Context, argv))
 		return nil
 	}
+	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
 	options := measure.Options{}
 	var helper *root.Client
 	if c.IsSet(rootHelper) {
@@ -61,7 +71,11 @@ func serve(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	log := config.Log.Logger(c.App.ErrWriter, slog.LevelInfo)
+	argv, err := gpuCommand(time.Duration(config.Ahostd.Every))
+	if err != nil {
+		return err
+	}
+	options.GPUs = gpu.Start(c.Context, time.Duration(config.Ahostd.Every), argv, log).Last
 	a := &agent{host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
 	if a.networks.racks, a.networks.site, err = config.Ahostd.Networks.Prefixes(); err != nil {
@@ -79,6 +93,15 @@ func serve(c *cli.Context) (err error) {
 		log.Info("serving", "address", l.Addr().String())
 	}
 	return a.run(c.Context, time.Duration(config.Ahostd.Every), listeners)
+}
+
+// gpuCommand is the command line of the process that calls NVML.
+func gpuCommand(every time.Duration) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find ahostd's own program, which reads GPUs: %w", err)
+	}
+	return []string{self, "--" + readGPUs, every.String()}, nil
 }
 
 func startPlugins(ctx context.Context, config *configfile.Config, log *slog.Logger) *plugin.Runner {

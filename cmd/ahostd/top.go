@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/agent/gpu"
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/cmd/internal/screen"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
@@ -49,7 +50,11 @@ func top(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s := measure.New(measure.Options{})
+	argv, err := gpuCommand(time.Duration(every))
+	if err != nil {
+		return err
+	}
+	s := measure.New(measure.Options{GPUs: gpu.Start(c.Context, time.Duration(every), argv, nil).Last})
 	defer s.Close()
 	t := &topView{sampler: s, by: by, users: map[int]string{}}
 	if terminal := shell.TerminalOf(c.App.Writer); terminal != nil && format == table.Text {
@@ -179,15 +184,31 @@ func bytesOf(j *measure.Job) (read, written measure.Value) {
 }
 
 func (t *topView) table() *table.Table {
-	out := table.New("queue", "job", "user", "cpu", "memory", "peak", "swap", "read", "written", "processes", "threads")
+	columns := []string{"queue", "job", "user", "cpu", "memory", "peak", "swap", "read", "written", "processes", "threads"}
+	if len(t.now.GPUs) > 0 {
+		columns = append(columns, "gpu", "gpumem")
+	}
+	out := table.New(columns...)
 	for _, u := range sorted(&t.last, &t.now, t.by) {
 		cores := "-"
 		if u.cores >= 0 {
 			cores = fmt.Sprintf("%.2f", u.cores)
 		}
-		out.Row(u.Queue, u.IDText(), t.user(u.User), cores, size(u.Memory), size(u.Peak), size(u.Swap), perSecond(u.read), perSecond(u.written), count(u.Processes), count(u.Threads))
+		row := []any{u.Queue, u.IDText(), t.user(u.User), cores, size(u.Memory), size(u.Peak), size(u.Swap), perSecond(u.read), perSecond(u.written), count(u.Processes), count(u.Threads)}
+		if len(t.now.GPUs) > 0 {
+			row = append(row, gpusOf(u.GPU.SM), size(u.GPU.Memory))
+		}
+		out.Row(row...)
 	}
 	return out
+}
+
+// gpusOf is the number of GPUs that a job keeps busy, of per cent of one.
+func gpusOf(sm measure.Value) string {
+	if !sm.Known {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", float64(sm.N)/100)
 }
 
 func size(v measure.Value) string {
@@ -236,6 +257,9 @@ type jobView struct {
 	Written   *uint64        `json:"written_bytes,omitempty"`
 	Processes *uint64        `json:"processes,omitempty"`
 	Threads   *uint64        `json:"threads,omitempty"`
+	GPUs      *uint64        `json:"gpus,omitempty"`
+	GPUBusy   *float64       `json:"gpus_busy,omitempty"`
+	GPUMemory *uint64        `json:"gpu_memory_bytes,omitempty"`
 }
 
 type lackView struct {
@@ -261,6 +285,11 @@ func (t *topView) answer() answer {
 		}
 		if u.cores >= 0 {
 			v.Cores = &u.cores
+		}
+		v.GPUs, v.GPUMemory = orNil(u.GPU.Devices), orNil(u.GPU.Memory)
+		if u.GPU.SM.Known {
+			busy := float64(u.GPU.SM.N) / 100
+			v.GPUBusy = &busy
 		}
 		if u.CPU.Known {
 			seconds := float64(u.CPU.N) / 1e9

@@ -155,6 +155,34 @@ func TestUnits(t *testing.T) {
 			t.Errorf("the unit of %s is exposed by more than %s tenths: %v\n%s", name, most, err, text)
 		}
 	}
+	gpuDropIn(t, units[slices.IndexFunc(units, func(u string) bool { return strings.Contains(u, "ahostd") })])
+}
+
+// gpuDropIn checks the drop-in of docs/hosts.md by which ahostd reaches GPUs.
+func gpuDropIn(t *testing.T, unit string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/hosts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropIn := regexp.MustCompile("(?s)```ini\n(\\[Service\\]\nPrivateDevices=no\n.*?)```").FindSubmatch(page)
+	if dropIn == nil {
+		t.Fatal("docs/hosts.md has no drop-in for GPUs")
+	}
+	file := filepath.Join(t.TempDir(), "gpu.service")
+	if err := os.WriteFile(file, append(append(text, '\n'), dropIn[1]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("systemd-analyze", "verify", "--man=no", file).CombinedOutput(); err != nil || len(text) > 0 {
+		t.Errorf("systemd-analyze verify: %v: %s", err, text)
+	}
+	if text, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=27", file).CombinedOutput(); err != nil {
+		t.Errorf("the unit of ahostd with the drop-in for GPUs is exposed by more than 27 tenths: %v\n%s", err, text)
+	}
 }
 
 // TestCronFileIsDisabled: an installation does nothing until the administrator enables it.
