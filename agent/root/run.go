@@ -87,6 +87,9 @@ func run(args []string, load func() (Traffic, error)) (int, error) {
 	if err != nil {
 		return 1, errors.Join(err, client.Kill())
 	}
+	if counts != 0 {
+		server.drop = func() error { return keep(mayRead) }
+	}
 	go func() {
 		for s := range signals {
 			_ = client.Signal(s) // it may have ended

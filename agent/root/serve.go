@@ -23,6 +23,8 @@ type Server struct {
 	spent     allowance
 
 	load    func() (Traffic, error) // makes what counts by networks; nil: nothing does
+	asked   bool                    // for what it answers first
+	drop    func() error            // gives up the right to count; nil: there is none to give up
 	traffic Traffic                 // nil: it is not loaded
 	read    map[uint64]measure.Network
 	inodes  []uint64 // of read
@@ -56,6 +58,9 @@ func (s *Server) Serve() error {
 		if err != nil {
 			return err
 		}
+		if err := s.settle(r.verb); err != nil {
+			return err
+		}
 		if out = s.answer(out[:0], r); !s.send(out) {
 			return io.EOF
 		}
@@ -63,6 +68,20 @@ func (s *Server) Serve() error {
 		s.processes.sweep(now)
 		time.Sleep(s.spent.wait(now, processorTime()))
 	}
+}
+
+// settle gives up the right to count by networks where the first request is for something else:
+// the client names the networks before it asks for anything, if there are any.
+func (s *Server) settle(first Verb) error {
+	if s.asked {
+		return nil
+	}
+	s.asked = true
+	if first == Networks || s.drop == nil {
+		return nil
+	}
+	s.load = nil
+	return s.drop()
 }
 
 // receive reads a message, if it is the client's. A larger one, and one with descriptors, is

@@ -127,12 +127,17 @@ func open(t *testing.T) string {
 
 func start(t *testing.T, dir string, args ...string) *helper {
 	t.Helper()
+	return startWith(t, dir, "ahostd: {every: 1s, networks: {racks: [10.81.0.0/16]}}\n", args...)
+}
+
+func startWith(t *testing.T, dir, text string, args ...string) *helper {
+	t.Helper()
 	home := open(t)
 	if err := os.Chown(home, serviceID, serviceID); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte("ahostd: {every: 1s, networks: {racks: [10.81.0.0/16]}}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "ahostd-root"), args...)
@@ -393,6 +398,24 @@ func TestPrivileges(t *testing.T) {
 	}
 	_ = h.cmd.Wait()
 	wantGone(t, client)
+}
+
+// TestPrivilegesWithoutNetworks: where no networks are configured the helper gives up the right to
+// count by them, on all threads, before it answers anything.
+func TestPrivilegesWithoutNetworks(t *testing.T) {
+	h := startWith(t, install(t, false), "ahostd: {every: 1s}\n")
+	h.serving(t)
+	h.metrics(t) // it has asked by then
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range threads {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", h.cmd.Process.Pid, e.Name()))
+		if err == nil && (!strings.Contains(string(text), "CapEff:\t0000000000080024") || !strings.Contains(string(text), "CapPrm:\t0000000000080024")) {
+			t.Errorf("thread %s:\n%s", e.Name(), text)
+		}
+	}
 }
 
 // wantGone waits until a process has ended.
