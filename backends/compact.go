@@ -49,6 +49,7 @@ type CompactJob struct {
 	Needs       []Amount      `json:"ne,omitempty"`
 	Set         int           `json:"hs,omitempty"` // where a message lists sets of hosts: 1 + the place of its Suits there; 0: nil
 	Component   bool          `json:"co,omitempty"`
+	HostNumber  int64         `json:"hn,omitempty"`
 	ArrayLimit  int           `json:"al,omitempty"`
 	Considered  int64         `json:"cs,omitempty"`
 	NoRequeue   bool          `json:"nr,omitempty"`
@@ -68,7 +69,7 @@ func (j *Job) Compact() CompactJob {
 		Submitted: nanoseconds(j.Submitted), Started: nanoseconds(j.Started), Ended: nanoseconds(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
-		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: nanoseconds(j.Considered),
+		Component: j.Component, HostNumber: j.HostNumber, ArrayLimit: j.ArrayLimit, Considered: nanoseconds(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }
@@ -82,7 +83,7 @@ func (j *CompactJob) Job() Job {
 		Submitted: timeOf(j.Submitted), Started: timeOf(j.Started), Ended: timeOf(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
-		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: timeOf(j.Considered),
+		Component: j.Component, HostNumber: j.HostNumber, ArrayLimit: j.ArrayLimit, Considered: timeOf(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }

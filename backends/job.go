@@ -151,6 +151,7 @@ type Job struct {
 	Unit       int       // its slots on a host are a multiple of this (the CPUs of one task); 0: 1
 	Needs      []Amount  // resources that it takes of each of its hosts beside slots and memory, by name
 	Component  bool      // starts together with other jobs (a part of Slurm's heterogeneous jobs): never served or preempted by itself
+	HostNumber int64     // the number by which its hosts know it, of an element of one of Slurm's arrays that has started; 0: they know it by its ID (see OnHosts)
 	ArrayLimit int       // elements of its array that may run at a time; 0: no limit (see Throttle)
 	Considered time.Time // when the queue's scheduler last decided that it can't start yet; zero: not known (see ForEngine.Considers)
 
@@ -164,6 +165,16 @@ type Job struct {
 
 // Eligible reports whether a job would start if there were slots for it (R14).
 func (j *Job) Eligible() bool { return j.State == Pending && j.Wait == WaitResources }
+
+// OnHosts returns the ID by which the job's hosts know it: that of its control groups, and of
+// what agents report. Slurm gives each element of an array that starts a number of its own;
+// one element keeps its array's.
+func (j *Job) OnHosts() ID {
+	if j.HostNumber == 0 {
+		return j.ID
+	}
+	return ID{Job: j.HostNumber}
+}
 
 // IsDummy reports whether it is a dummy job, which holds a slot and does nothing.
 func (j *Job) IsDummy() bool { return j.DummyFor != (ID{}) }

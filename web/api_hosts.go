@@ -45,6 +45,7 @@ type useView struct {
 	Host    string    `json:"host"`
 	Queue   string    `json:"queue"`
 	Job     string    `json:"job"`
+	OnHost  string    `json:"job_on_host,omitempty" doc:"the ID by which the host knows the job, where it is another: of an element of one of Slurm's arrays"`
 	UID     *int      `json:"uid,omitempty" doc:"of its processes; absent: not known"`
 	Source  string    `json:"source"`
 	At      time.Time `json:"at"`
@@ -72,18 +73,27 @@ type useView struct {
 	Threads   *uint64 `json:"threads,omitempty"`
 }
 
-func useOf(u *roster.Use) useView {
+// jobUse is what a job uses on a host, with the job's ID as its queue lists it.
+type jobUse struct {
+	roster.Use
+	Listed backends.ID
+}
+
+func useOf(u *jobUse) useView {
 	var disk measure.Disk
 	if len(u.Disks) > 0 {
 		disk = u.Disks[0]
 	}
 	v := useView{
-		Host: u.Host, Queue: string(u.Queue), Job: u.IDText(), Source: string(u.Source), At: u.At.UTC(),
+		Host: u.Host, Queue: string(u.Queue), Job: u.Listed.String(), Source: string(u.Source), At: u.At.UTC(),
 		Cores: rateOf(u.Cores), CPU: secondsOf(u.CPU), Memory: numberOf(u.Memory), Cache: numberOf(u.Cache), Peak: numberOf(u.Peak), Swap: numberOf(u.Swap),
 		Reading: rateOf(u.Read), Writing: rateOf(u.Written), Net: rateOf(u.Net), Read: numberOf(disk.ReadBytes), Written: numberOf(disk.WrittenBytes), Reads: numberOf(disk.Reads), Writes: numberOf(disk.Writes),
 		CPUStalled: secondsOf(u.Pressure.CPUSome), MemoryStalled: secondsOf(u.Pressure.MemorySome), MemoryFullStalled: secondsOf(u.Pressure.MemoryFull),
 		IOStalled: secondsOf(u.Pressure.IOSome), IOFullStalled: secondsOf(u.Pressure.IOFull),
 		Processes: numberOf(u.Processes), Threads: numberOf(u.Threads),
+	}
+	if u.Listed != u.ID {
+		v.OnHost = u.IDText()
 	}
 	if u.User != measure.NoUser {
 		v.UID = &u.User
@@ -189,7 +199,7 @@ func (a api) addHosts() {
 	})
 }
 
-func viewsOf(uses []roster.Use) []useView {
+func viewsOf(uses []jobUse) []useView {
 	all := []useView{}
 	for i := range uses {
 		all = append(all, useOf(&uses[i]))
@@ -199,7 +209,7 @@ func viewsOf(uses []roster.Use) []useView {
 
 // hostUses returns a host with what its jobs use that the caller may read, and the number of
 // the others.
-func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h roster.Host, uses []roster.Use, others int, err error) {
+func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h roster.Host, uses []jobUse, others int, err error) {
 	if s.Hosts == nil {
 		return h, nil, 0, errNotHeard
 	}
@@ -211,9 +221,13 @@ func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h ros
 	if err != nil {
 		return h, nil, 0, err
 	}
+	named, err := d.JobsOnHosts(ctx)
+	if err != nil {
+		return h, nil, 0, err
+	}
 	for _, u := range s.Hosts.UsesOn(host, func(*roster.Use) bool { return true }) {
 		if may(string(u.Queue), u.ID, u.User) {
-			uses = append(uses, u)
+			uses = append(uses, jobUse{u, named(string(u.Queue), u.ID)})
 		} else {
 			others++
 		}
@@ -223,7 +237,7 @@ func (s *Server) hostUses(ctx context.Context, d *desk.Desk, host string) (h ros
 
 // usesOf returns what jobs use, those that are wanted and that the caller may read; none:
 // all of these.
-func (s *Server) usesOf(ctx context.Context, d *desk.Desk, wanted map[backends.ID]bool) ([]roster.Use, error) {
+func (s *Server) usesOf(ctx context.Context, d *desk.Desk, wanted map[backends.ID]bool) ([]jobUse, error) {
 	if s.Hosts == nil {
 		return nil, errNotHeard
 	}
@@ -231,10 +245,16 @@ func (s *Server) usesOf(ctx context.Context, d *desk.Desk, wanted map[backends.I
 	if err != nil {
 		return nil, err
 	}
-	var readable []roster.Use
-	for _, u := range s.Hosts.Uses(func(u *roster.Use) bool { return len(wanted) == 0 || wanted[u.ID] }) {
+	named, err := d.JobsOnHosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var readable []jobUse
+	for _, u := range s.Hosts.Uses(func(u *roster.Use) bool {
+		return len(wanted) == 0 || wanted[u.ID] || wanted[named(string(u.Queue), u.ID)]
+	}) {
 		if may(string(u.Queue), u.ID, u.User) {
-			readable = append(readable, u)
+			readable = append(readable, jobUse{u, named(string(u.Queue), u.ID)})
 		}
 	}
 	return readable, nil

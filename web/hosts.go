@@ -109,7 +109,7 @@ func showAgents(q *request) error {
 
 // useRow is a job on a host.
 type useRow struct {
-	*roster.Use
+	*jobUse
 	CPU, Memory spark
 	Texts       []string // swap, read, written, network, processes, threads
 	At          time.Time
@@ -121,7 +121,7 @@ func showAgent(q *request) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(uses, func(a, b roster.Use) int { return cmp.Compare(b.Cores.PerSecond, a.Cores.PerSecond) })
+	slices.SortStableFunc(uses, func(a, b jobUse) int { return cmp.Compare(b.Cores.PerSecond, a.Cores.PerSecond) })
 	p := q.pager(len(uses), usesOnPage)
 	var rows []useRow
 	for i := range paged(p, uses) {
@@ -137,9 +137,9 @@ func showAgent(q *request) error {
 	}{q.server.Now(), agentRowOf(h), rows, others, p, p.address(p.Page)})
 }
 
-func (q *request) useRow(u *roster.Use) useRow {
+func (q *request) useRow(u *jobUse) useRow {
 	v := useOf(u)
-	r := useRow{Use: u}
+	r := useRow{jobUse: u}
 	history := q.server.Hosts.History(u.Host, u.Key)
 	cores, memory := make([]float64, len(history)), make([]float64, len(history))
 	for i, point := range history {

@@ -130,6 +130,24 @@ func TestUsesAreForThoseWhoMay(t *testing.T) {
 	s.want(s.call(operator, http.MethodGet, "/uses?job=x", ""), http.StatusBadRequest, "want a number")
 }
 
+// The elements of Slurm's arrays have numbers of their own on their hosts.
+func TestElementsAreNamedAsTheQueueDoes(t *testing.T) {
+	s := newSite(t)
+	element := &s.queue.farm.Jobs[0]
+	element.HostNumber, element.ID = 1, backends.ID{Job: 7, Index: 3}
+	s.cycle()
+	s.hears()
+	for _, user := range []string{operator, anna} { // who manages its project
+		for _, asked := range []string{"1", "7%5B3%5D"} {
+			s.want(s.call(user, http.MethodGet, "/uses?job="+asked, ""), http.StatusOK, `"job":"7[3]"`, `"job_on_host":"1"`)
+		}
+		s.want(s.get(user, "/hosts/n1"), http.StatusOK, ">7[3]<")
+	}
+	if text := s.call(operator, http.MethodGet, "/uses?job=2", "").Body.String(); strings.Contains(text, "job_on_host") {
+		t.Error(text)
+	}
+}
+
 func TestSparkHasGaps(t *testing.T) {
 	nan := math.NaN()
 	text := func(x float64) string { return fmt.Sprint(x) }

@@ -12,7 +12,8 @@ import (
 
 // Whatever squeue prints is read, or is an error; a user's text moves no field.
 func FuzzJobs(f *testing.F) {
-	f.Add(captured(f, "squeue.txt"), "name")
+	f.Add(numbered(f, "squeue.txt"), "name")
+	f.Add(captured(f, "squeue_elements.txt"), "name")
 	f.Add([]byte("8"+nonce), "a\nb|c")
 	f.Fuzz(func(t *testing.T, out []byte, text string) {
 		whole, err1 := parseJobs(out, len(out)+1)
@@ -23,7 +24,7 @@ func FuzzJobs(f *testing.F) {
 		if strings.Contains(text, nonce) || strings.HasSuffix(text, "x") {
 			return
 		}
-		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 (null) (null) chipa (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
+		line := strings.Split("8 8 N/A R None alice main 1 0 2 1 1 mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 (null) (null) chipa (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
 		line[fName], line[fComment] = text, text
 		jobs, err := parseJobs([]byte(strings.Join(line, nonce)+nonce+"\n"), 16)
 		if err != nil || len(jobs) != 1 || jobs[0].Name != text || jobs[0].User != "alice" || jobs[0].Project != "chipa" {

@@ -5,7 +5,7 @@ import "testing"
 // Lines that squeue prints before the cluster is known are read afterwards, all of them
 // and in order.
 func TestLinesBeforeClusterIsKnown(t *testing.T) {
-	out := captured(t, "squeue.txt")
+	out := numbered(t, "squeue.txt")
 	want, err := parseJobs(out, len(out))
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestMalformedLineIsReportedAtEnd(t *testing.T) {
 	known := make(chan struct{})
 	close(known)
 	r := reader{lines: jobLines(nonce, farm(), &jobs), known: known}
-	for _, text := range []string{"8" + nonce + "\n", string(captured(t, "squeue.txt"))} {
+	for _, text := range []string{"8" + nonce + "\n", string(numbered(t, "squeue.txt"))} {
 		if n, err := r.Write([]byte(text)); n != len(text) || err != nil {
 			t.Fatalf("%d of %d bytes, %v", n, len(text), err)
 		}

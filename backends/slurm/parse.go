@@ -14,7 +14,8 @@ import (
 // The fields that squeue is asked for, in this order. Each is followed by a nonce
 // of the call: nothing that a user could type parts them.
 const (
-	fArrayJob = iota
+	fNumber = iota // its own, of an array's element that has started, too
+	fArrayJob
 	fArrayTask
 	fState
 	fReason
@@ -73,7 +74,7 @@ const (
 )
 
 var squeueFields = [fieldCount]string{
-	fArrayJob: "ArrayJobID", fArrayTask: "ArrayTaskID", fState: "StateCompact", fReason: "Reason", fUser: "UserName", fQueue: "Partition",
+	fNumber: "JobID", fArrayJob: "ArrayJobID", fArrayTask: "ArrayTaskID", fState: "StateCompact", fReason: "Reason", fUser: "UserName", fQueue: "Partition",
 	fPriority: "PriorityLong", fNice: "Nice", fCPUs: "NumCPUs", fNodes: "NumNodes", fMaxNodes: "MaxNodes", fTRES: "tres", fMinMemory: "MinMemory", fStart: "StartTime",
 	fSubmit: "SubmitTime", fEligible: "EligibleTime", fEnd: "EndTime", fTimeLimit: "TimeLimit", fTimeUsed: "TimeUsed", fNodeList: "NodeList",
 	fReqNodes: "ReqNodes", fSchedNodes: "SchedNodes", fAccount: "Account", fWCKey: "WCKey", fOverSubscribe: "OverSubscribe", fRestarts: "RestartCnt", fRequeue: "Requeue",
@@ -234,11 +235,18 @@ func jobLines(nonce string, c *cluster, jobs *[]*listedJob) *lines {
 		if err != nil {
 			return fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, "|")))
 		}
+		number, err := parseNumber(fields[fNumber])
+		if err != nil {
+			return fmt.Errorf("%s: %w, in the line %s", squeueFields[fNumber], err, shown(strings.Join(fields, "|")))
+		}
 		var j listedJob
 		if err := j.parseFields(fields, c); err != nil {
 			return fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, "|")))
 		}
 		j.ArrayLimit = limit
+		if len(tasks) == 1 && tasks[0] != 0 && j.State != backends.Pending && j.State != backends.Held {
+			j.HostNumber = number
+		}
 		for _, index := range tasks {
 			element := j
 			element.ID.Index = index

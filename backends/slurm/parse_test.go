@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,13 @@ func captured(t testing.TB, file string) []byte {
 	return text
 }
 
+// numbered is an answer of squeue that was captured before squeue was asked for the jobs' own
+// numbers: each job is given that of its array.
+func numbered(t testing.TB, file string) []byte {
+	t.Helper()
+	return regexp.MustCompile(`(?m)^(\d+`+nonce+`)`).ReplaceAll(captured(t, file), []byte("$1$1"))
+}
+
 func farm() *cluster {
 	return &cluster{
 		at: time.Unix(1795307972, 0), scale: Scale{Unit: 2}, from: FromAccount, trusted: map[string]bool{"root": true},
@@ -47,7 +55,7 @@ func parseJobs(out []byte, size int) (jobs []*listedJob, err error) {
 }
 
 func TestJobs(t *testing.T) {
-	jobs, err := parseJobs(captured(t, "squeue.txt"), 100)
+	jobs, err := parseJobs(numbered(t, "squeue.txt"), 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,9 +103,27 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// Each element of an array that has started has a number of its own, by which its hosts know it.
+func TestElementsOnTheirHosts(t *testing.T) {
+	for _, file := range []string{"squeue_elements.txt", "squeue_elements_24.11.txt"} {
+		jobs, err := parseJobs(captured(t, file), 100)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		got := map[string]string{}
+		for _, j := range jobs {
+			got[j.ID.String()] = j.OnHosts().String()
+		}
+		want := map[string]string{"1[0]": "3", "1[1]": "4", "1[2]": "1[2]", "1[3]": "1[3]", "2": "2"}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", file, d)
+		}
+	}
+}
+
 func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
+		f := strings.Split("8 8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) (null) name", " ")
 		f[fReqNodes], f[fSchedNodes] = "", "(null)"
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")
@@ -106,7 +132,7 @@ func TestMalformedJobLines(t *testing.T) {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	for field, value := range map[int]string{
-		fState: "XX", fArrayTask: "5-1", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0:0",
+		fNumber: "x", fState: "XX", fArrayTask: "5-1", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0:0",
 	} {
 		out := line(func(f []string) { f[field] = value })
 		if _, err := parseJobs(out, 1000); err == nil || !strings.Contains(err.Error(), "in the line") {

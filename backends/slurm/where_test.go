@@ -26,7 +26,7 @@ func kinds(t testing.TB) (p *snapshot, excluded map[int64][]string) {
 		p.slots[h.Name] = h.Slots
 	}
 	read := jobLines(nonce, &p.cluster, &p.jobs)
-	if err := read.feed(captured(t, "requests.txt")); err != nil {
+	if err := read.feed(numbered(t, "requests.txt")); err != nil {
 		t.Fatal(err)
 	}
 	if excluded, err = parseExclusions(captured(t, "excluded.txt"), nonce); err != nil {

@@ -50,6 +50,7 @@ type agent struct {
 type used struct {
 	Queue   string   `json:"queue"`
 	Job     string   `json:"job"`
+	OnHost  string   `json:"job_on_host"` // empty: the same
 	UID     *int     `json:"uid"`
 	Cores   *float64 `json:"cores"`
 	Memory  *uint64  `json:"memory_bytes"`
@@ -416,11 +417,11 @@ func usesOf(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use
 		return nil, err
 	}
 	var ids []string
-	owners := map[backends.ID]string{}
+	running := map[backends.ID]*backends.Job{}
 	for i := range jobs {
 		if j := &jobs[i]; j.State == backends.Running || j.State == backends.Suspended {
-			owners[j.ID] = j.User
-			ids = append(ids, j.ID.String())
+			running[j.OnHosts()] = j
+			ids = append(ids, j.OnHosts().String())
 		}
 	}
 	if len(ids) == 0 {
@@ -436,34 +437,34 @@ func usesOf(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use
 	if err := askSocket(ctx, c.Web.SocketIn(c.Paths.Runtime), "/uses", query, &answer); err != nil {
 		return nil, err
 	}
-	return sumUses(answer.Uses, c.Backend, owners, userID), nil
+	return sumUses(answer.Uses, c.Backend, running, userID), nil
 }
 
 // sumUses sums what the processes of each job use. Any user's process may say that it is of a
-// job: it counts if it is the job's user's.
-func sumUses(all []used, queue string, owners map[backends.ID]string, uidOf func(name string) (int, bool)) map[backends.ID]*bsub.Use {
+// job: it counts if it is the job's user's. Jobs are given by the IDs that their hosts have for them.
+func sumUses(all []used, queue string, jobs map[backends.ID]*backends.Job, uidOf func(name string) (int, bool)) map[backends.ID]*bsub.Use {
 	of := map[backends.ID][]used{}
 	uids := map[string]int{}
 	for _, u := range all {
-		id, err := backends.ParseID(u.Job)
-		owner, ok := owners[id]
+		id, err := backends.ParseID(cmp.Or(u.OnHost, u.Job))
+		j, ok := jobs[id]
 		if err != nil || !ok || u.Queue != queue {
 			continue
 		}
 		if u.UID != nil {
-			uid, known := uids[owner]
+			uid, known := uids[j.User]
 			if !known {
 				var ok bool
-				if uid, ok = uidOf(owner); !ok {
+				if uid, ok = uidOf(j.User); !ok {
 					uid = -1
 				}
-				uids[owner] = uid
+				uids[j.User] = uid
 			}
 			if uid != *u.UID {
 				continue
 			}
 		}
-		of[id] = append(of[id], u)
+		of[j.ID] = append(of[j.ID], u)
 	}
 	sums := map[backends.ID]*bsub.Use{}
 	for id, uses := range of {

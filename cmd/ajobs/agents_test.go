@@ -163,11 +163,21 @@ func TestSumUses(t *testing.T) {
 		{Queue: "slurm", Job: "2", UID: id(1000), Cores: cores(64)},
 		{Queue: "slurm", Job: "3", UID: id(-1), Cores: cores(64)},
 		{Queue: "slurm", Job: "x", Cores: cores(64)},
+		{Queue: "slurm", Job: "4[7]", OnHost: "5", UID: id(1000), Cores: cores(8)}, // as allotd says it
+		{Queue: "slurm", Job: "4", UID: id(1000), Cores: cores(2)},                 // before a cycle has seen it
 	}
-	owners := map[backends.ID]string{{Job: 1}: "bob", {Job: 3}: "nobody-here"}
-	got := sumUses(all, "slurm", owners, func(name string) (int, bool) { return 1000, name == "bob" })
+	jobs := map[backends.ID]*backends.Job{
+		{Job: 1}: {ID: backends.ID{Job: 1}, User: "bob"}, {Job: 3}: {ID: backends.ID{Job: 3}, User: "nobody-here"},
+		{Job: 5}: {ID: backends.ID{Job: 4, Index: 7}, User: "bob", HostNumber: 5}, {Job: 4}: {ID: backends.ID{Job: 4, Index: 8}, User: "bob", HostNumber: 4},
+	}
+	got := sumUses(all, "slurm", jobs, func(name string) (int, bool) { return 1000, name == "bob" })
 	if u := got[backends.ID{Job: 1}]; u == nil || u.Cores != (bsub.Figure{N: 3.5, Known: true}) || u.Memory.Known {
 		t.Errorf("%+v", got)
+	}
+	for index, want := range map[int]float64{7: 8, 8: 2} {
+		if u := got[backends.ID{Job: 4, Index: index}]; u == nil || u.Cores.N != want {
+			t.Errorf("element %d: %+v", index, got)
+		}
 	}
 	if got[backends.ID{Job: 2}] != nil {
 		t.Errorf("%+v", got)

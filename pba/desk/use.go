@@ -44,8 +44,32 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 	}, nil
 }
 
-// managed returns the jobs of the projects that the caller manages, and their users, as the
-// last cycle saw them.
+// JobsOnHosts returns how the queue names a job that its hosts measured: the elements of
+// Slurm's arrays have numbers of their own there. A job that the last cycle did not see keeps
+// the name that its hosts have for it.
+func (d *Desk) JobsOnHosts(ctx context.Context) (func(queue string, id backends.ID) backends.ID, error) {
+	r, err := d.observe(ctx)
+	if err != nil && !Temporary(err) {
+		return nil, err
+	}
+	names := map[backends.ID]backends.ID{}
+	if err == nil && r.State.Farm != nil {
+		for i := range r.State.Farm.Jobs {
+			if j := &r.State.Farm.Jobs[i]; j.HostNumber != 0 {
+				names[j.OnHosts()] = j.ID
+			}
+		}
+	}
+	return func(queue string, id backends.ID) backends.ID {
+		if name, ok := names[id]; ok && queue == d.Config.Backend {
+			return name
+		}
+		return id
+	}, nil
+}
+
+// managed returns the jobs of the projects that the caller manages by the IDs that their hosts
+// have for them, and their users, as the last cycle saw them.
 func (d *Desk) managed(ctx context.Context) (map[backends.ID]string, error) {
 	projects, err := d.ledger.Projects(ctx)
 	if err != nil {
@@ -68,7 +92,7 @@ func (d *Desk) managed(ctx context.Context) (map[backends.ID]string, error) {
 	owners := map[backends.ID]string{}
 	for i := range r.State.Farm.Jobs {
 		if j := &r.State.Farm.Jobs[i]; own[j.Project] {
-			owners[j.ID] = j.User
+			owners[j.OnHosts()] = j.User
 		}
 	}
 	return owners, nil
