@@ -128,7 +128,7 @@ func (f *farm) earned(j *job) backends.Priority {
 	}
 	level, ahead := min(j.Priority.Level(), top), 0
 	switch {
-	case level == backends.LevelVictim && j.mem.GaveWay:
+	case level == backends.LevelVictim && j.Priority.Level() == level && j.mem.GaveWay:
 		ahead = lead(j.Priority)
 	case level == backends.LevelHandOver:
 		ahead = min(lead(j.Priority), lead(j.mem.Written))

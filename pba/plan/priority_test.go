@@ -201,6 +201,7 @@ func TestVictimsBonusIsEarned(t *testing.T) {
 		{"by an earlier version", JobMemory{Requeues: 1, WrittenAt: noon.Add(-time.Minute)}, bonus, bonus},
 		{"lost", written, 20, bonus},
 		{"raised", written, backends.At(backends.LevelHandOver, 999), bonus},
+		{"raised, without a loss", JobMemory{Requeues: 1, GaveWay: true, Written: bonus + backends.GaveWay, WrittenAt: noon.Add(-time.Minute)}, backends.At(backends.LevelHandOver, 999), bonus + backends.GaveWay},
 		{"by another's number", JobMemory{Written: 20, WrittenAt: noon.Add(-time.Minute)}, bonus, 20},
 	} {
 		s := lsfScene(t)
