@@ -39,6 +39,7 @@ const noAnswer = "NVML does not answer: a GPU may have fallen off the bus"
 // Reader keeps the last reading of the GPUs.
 type Reader struct {
 	every time.Duration
+	first time.Duration // the first pause
 	argv  []string
 	log   *slog.Logger // nil: none
 
@@ -51,7 +52,7 @@ type Reader struct {
 // Start reads the GPUs every so often, until the context ends, by a process that this command
 // line starts and that calls Serve.
 func Start(ctx context.Context, every time.Duration, argv []string, log *slog.Logger) *Reader {
-	r := &Reader{every: every, argv: argv, log: log}
+	r := &Reader{every: every, first: firstPause, argv: argv, log: log}
 	go r.run(ctx)
 	return r
 }
@@ -67,7 +68,7 @@ func (r *Reader) Last(now time.Time) measure.GPUReading {
 }
 
 func (r *Reader) run(ctx context.Context) {
-	pause := firstPause
+	pause := r.first
 	for {
 		got, err := r.once(ctx)
 		if ctx.Err() != nil {
@@ -77,7 +78,7 @@ func (r *Reader) run(ctx context.Context) {
 		case got == nothing && err == nil:
 			pause = longestPause
 		case got == readings:
-			pause = firstPause
+			pause = r.first
 		}
 		if err != nil {
 			r.note(measure.GPUReading{Why: cut(err.Error())}, time.Time{})

@@ -211,6 +211,30 @@ func TestOldReadingIsNone(t *testing.T) {
 	}
 }
 
+// The number of GPUs changes, NVML fails and answers again, and then there are none any more:
+// each reading is what NVML says then.
+func TestGPUsComeAndGo(t *testing.T) {
+	set := standIn(t)
+	set("fine\n" + processes)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	r := &Reader{every: time.Second, first: 20 * time.Millisecond, argv: argv(t, "1s")}
+	go r.run(ctx)
+	for _, x := range []struct {
+		word string
+		gpus int
+		why  string
+	}{{"fine", 2, ""}, {"one", 1, ""}, {"many", measure.MaxGPUs, ""}, {"one", 1, ""}, {"fails", 0, `GPU is \x1b[31mlost (error 15 of NVML)`}, {"fine", 2, ""}, {"none", 0, ""}} {
+		set(x.word + "\n" + processes)
+		if !await.Every(ctx, 10*time.Millisecond, func() bool {
+			got := r.Last(time.Now())
+			return len(got.GPUs) == x.gpus && got.Why == x.why
+		}) {
+			t.Fatalf("%s: %d GPUs, %q", x.word, len(r.Last(time.Now()).GPUs), r.Last(time.Now()).Why)
+		}
+	}
+}
+
 // The process ends when its parent does, also in a call that does not return.
 func TestEndsWithItsParent(t *testing.T) {
 	standIn(t)("hang\n")

@@ -37,14 +37,44 @@ type Beat struct {
 	Load      *float64 `json:"load,omitempty"`            // of the last minute; nil: the kernel does not say
 	Jobs      int      `json:"jobs"`
 	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs
+	GPUs      []GPU    `json:"gpus,omitempty"`  // by their indexes, as many as a heartbeat has room for
+	MoreGPUs  int      `json:"more_gpus,omitempty"`
 }
 
-// Encode returns the heartbeat as a message.
+// GPU is what a GPU of a host does. A figure that it does not answer is nil. The keys are short:
+// 16 GPUs fit into a heartbeat.
+type GPU struct {
+	Index   int     `json:"n"`
+	Busy    *uint64 `json:"busy,omitempty"` // per cent
+	Used    *uint64 `json:"used,omitempty"` // bytes of its memory
+	Memory  *uint64 `json:"of,omitempty"`   // bytes
+	Celsius *uint64 `json:"c,omitempty"`
+	Watts   *uint64 `json:"w,omitempty"`
+}
+
+// GPUsBusy is how many of the GPUs are busy, in sum; false: none of them says.
+func (b *Beat) GPUsBusy() (n float64, known bool) {
+	for i := range b.GPUs {
+		if busy := b.GPUs[i].Busy; busy != nil {
+			n, known = n+float64(*busy)/100, true
+		}
+	}
+	return n, known
+}
+
+// Encode returns the heartbeat as a message. GPUs for which it has no room are counted alone.
 func (b *Beat) Encode() ([]byte, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	return json.Marshal(b)
+	for c := *b; ; {
+		message, err := json.Marshal(&c)
+		if err != nil || len(message) <= MaxBeat || len(c.GPUs) == 0 || c.MoreGPUs == measure.MaxGPUs {
+			return message, err
+		}
+		c.GPUs = c.GPUs[:len(c.GPUs)-1]
+		c.MoreGPUs++
+	}
 }
 
 // ParseBeat reads a heartbeat. What it does not know, of a newer agent, it leaves out.
@@ -59,6 +89,12 @@ func ParseBeat(data []byte) (Beat, error) {
 	}
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
+	}
+	if len(b.Lacks) == 0 {
+		b.Lacks = nil
+	}
+	if len(b.GPUs) == 0 {
+		b.GPUs = nil
 	}
 	return b, nil
 }
@@ -84,8 +120,33 @@ func (b *Beat) validate() error {
 		return fmt.Errorf("jobs: %d: want 0 to %d", b.Jobs, MaxJobs)
 	case b.Load != nil && !(*b.Load >= 0 && *b.Load <= maxLoad): // a NaN, too
 		return fmt.Errorf("load: %v: want 0 to %v", *b.Load, maxLoad)
+	case len(b.GPUs) > measure.MaxGPUs || b.MoreGPUs < 0 || b.MoreGPUs > measure.MaxGPUs:
+		return fmt.Errorf("gpus: %d and %d more: want at most %d", len(b.GPUs), b.MoreGPUs, measure.MaxGPUs)
 	case b.Memory > math.MaxInt64, b.Available != nil && *b.Available > math.MaxInt64:
 		return errors.New("memory: that is more than there is")
+	}
+	last := -1
+	for i := range b.GPUs {
+		if err := b.GPUs[i].validate(last); err != nil {
+			return err
+		}
+		last = b.GPUs[i].Index
+	}
+	return nil
+}
+
+func (g *GPU) validate(last int) error {
+	if g.Index <= last || g.Index >= measure.MaxGPUs {
+		return fmt.Errorf("gpus: number %d after %d: want rising ones below %d", g.Index, last, measure.MaxGPUs)
+	}
+	for _, x := range []struct {
+		name  string
+		value *uint64
+		most  uint64
+	}{{"busy", g.Busy, 100}, {"used", g.Used, math.MaxInt64}, {"of", g.Memory, math.MaxInt64}, {"c", g.Celsius, 1000}, {"w", g.Watts, 1_000_000}} {
+		if x.value != nil && *x.value > x.most {
+			return fmt.Errorf("gpus: number %d: %s: %d: want at most %d", g.Index, x.name, *x.value, x.most)
+		}
 	}
 	return nil
 }
@@ -150,7 +211,7 @@ func figures(j *measure.Job, d *measure.Disk, t *traffic) []*measure.Value {
 	for i := range t {
 		all = append(all, &t[i])
 	}
-	return all
+	return append(all, &j.GPU.Devices, &j.GPU.Memory, &j.GPU.SM)
 }
 
 // Encode returns the report as a message. Of more jobs than a report holds it has the first.

@@ -244,6 +244,15 @@ func TestBeatIsBounded(t *testing.T) {
 		"memory: that is more":   func(b *Beat) { b.Available = &much },
 		"lacks: 17":              func(b *Beat) { b.Lacks = make([]string, 17) },
 		"lacks: \"\": want 1 to": func(b *Beat) { b.Lacks = []string{""} },
+		"gpus: 65 and 0 more":    func(b *Beat) { b.GPUs = make([]GPU, 65) },
+		"gpus: 0 and 65 more":    func(b *Beat) { b.MoreGPUs = 65 },
+		"gpus: number 0 after 0": func(b *Beat) { b.GPUs = make([]GPU, 2) },
+		"number 64 after -1":     func(b *Beat) { b.GPUs = []GPU{{Index: 64}} },
+		"number -1 after -1":     func(b *Beat) { b.GPUs = []GPU{{Index: -1}} },
+		"busy: 18446744073709":   func(b *Beat) { b.GPUs = []GPU{{Busy: &much}} },
+		"number 0: used: 1844":   func(b *Beat) { b.GPUs = []GPU{{Used: &much}} },
+		"number 0: c: 1844":      func(b *Beat) { b.GPUs = []GPU{{Celsius: &much}} },
+		"number 3: w: 1844":      func(b *Beat) { b.GPUs = []GPU{{Index: 3, Watts: &much}} },
 	} {
 		c := b
 		change(&c)
@@ -253,6 +262,46 @@ func TestBeatIsBounded(t *testing.T) {
 	}
 	if _, err := ParseBeat([]byte(strings.Repeat(" ", MaxBeat+1))); err == nil || !strings.Contains(err.Error(), "2049 bytes are more than 2048") {
 		t.Error(err)
+	}
+}
+
+// hostGPUs are GPUs with figures of the most digits.
+func hostGPUs(n int) (all []GPU) {
+	busy, bytes, celsius, watts := uint64(100), uint64(192<<30), uint64(100), uint64(1200)
+	for i := range n {
+		all = append(all, GPU{i, &busy, &bytes, &bytes, &celsius, &watts})
+	}
+	return all
+}
+
+// A heartbeat has room for 16 GPUs beside what else a host says; the others are counted. An
+// allotd that does not know GPUs reads the heartbeat, too: it is not longer than any.
+func TestBeatOfGPUs(t *testing.T) {
+	load, available := 123.45, uint64(1<<42)
+	b := Beat{Run: strings.Repeat("r", 26), Sequence: 1 << 40, Boot: "3f1f9b0a-8c7e-4a55-9b0e-000000000000", Version: "v1.2.3-4-g0123456-dirty", Cores: 1024, Memory: 1 << 42, Available: &available, Load: &load, Jobs: MaxJobs}
+	for _, f := range measure.Figures() {
+		b.Lacks = append(b.Lacks, string(f))
+	}
+	for _, n := range []int{1, 16, measure.MaxGPUs} {
+		b.GPUs = hostGPUs(n)
+		data, err := b.Encode()
+		if err != nil || len(b.GPUs) != n || b.MoreGPUs != 0 {
+			t.Fatal(err, len(b.GPUs))
+		}
+		got, err := ParseBeat(data)
+		if err != nil || len(got.GPUs) < min(n, 16) || len(got.GPUs)+got.MoreGPUs != n || !reflect.DeepEqual(got.GPUs, b.GPUs[:len(got.GPUs)]) {
+			t.Errorf("%d: %v, %d and %d more, %d bytes", n, err, len(got.GPUs), got.MoreGPUs, len(data))
+		}
+		if busy, known := got.GPUsBusy(); !known || busy != float64(len(got.GPUs)) {
+			t.Errorf("%v are busy", busy)
+		}
+	}
+	if b, err := ParseBeat([]byte(`{"run":"r","boot":"b","version":"v","gpus":[]}`)); err != nil || b.GPUs != nil {
+		t.Errorf("%+v, %v", b, err)
+	}
+	b.GPUs = []GPU{{Index: 7}}
+	if _, known := b.GPUsBusy(); known {
+		t.Error("a GPU without an answer is busy")
 	}
 }
 
@@ -322,6 +371,17 @@ func TestReportOfDisks(t *testing.T) {
 	}
 }
 
+// A job's GPUs are in reports in sum; one without GPUs has none, not 0.
+func TestReportOfGPUs(t *testing.T) {
+	known := func(n uint64) measure.Value { return measure.Value{N: n, Known: true} }
+	for _, use := range []measure.GPUUse{{}, {Devices: known(0), Memory: known(0), SM: known(0)}, {Devices: known(1), Memory: known(2), SM: known(3)}, {Devices: known(1), SM: known(3)}} {
+		r := Report{Jobs: []measure.Job{{Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: 1}}, Source: measure.FromGroupV2, GPU: use, GPUs: []measure.JobGPU{{Index: 1}}}}}
+		if got, err := ParseReport(r.Encode()); err != nil || got.Jobs[0].GPU != use || got.Jobs[0].GPUs != nil {
+			t.Errorf("%+v, %v, want %+v", got, err, use)
+		}
+	}
+}
+
 // full is a report of jobs with all figures, as a busy host's.
 func full(jobs int) Report {
 	r := Report{Elapsed: 100 * 24 * time.Hour}
@@ -332,6 +392,7 @@ func full(jobs int) Report {
 		for _, v := range figures(&j, &d, &net) {
 			*v = measure.Value{N: 1 << 40, Known: true}
 		}
+		j.GPU.Devices.N, j.GPU.SM.N = 8, 800
 		j.Network = net.network()
 		j.Disks = []measure.Disk{d}
 		r.Jobs = append(r.Jobs, j)
@@ -403,6 +464,7 @@ func FuzzReport(f *testing.F) {
 func FuzzBeat(f *testing.F) {
 	f.Add([]byte(`{"run":"r","sequence":1,"boot":"b","version":"v","cores":4,"memory_bytes":1,"load":0.5,"jobs":1,"lacks":["net"]}`))
 	f.Add([]byte(`{"run":"\u001b","load":1e999}`))
+	f.Add([]byte(`{"run":"r","boot":"b","version":"<&>","gpus":[{"n":0,"busy":5,"used":1,"of":2,"c":60,"w":250},{"n":63}],"more_gpus":64}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := ParseBeat(data)
 		if err != nil {
@@ -413,7 +475,11 @@ func FuzzBeat(f *testing.F) {
 			t.Fatal(err)
 		}
 		if len(text) <= MaxBeat {
-			if again, err := ParseBeat(text); err != nil || !reflect.DeepEqual(again, b) {
+			again, err := ParseBeat(text)
+			if n := again.MoreGPUs - b.MoreGPUs; n > 0 { // there was no room
+				b.GPUs, b.MoreGPUs = append([]GPU(nil), b.GPUs[:len(b.GPUs)-n]...), again.MoreGPUs
+			}
+			if err != nil || !reflect.DeepEqual(again, b) {
 				t.Errorf("%v\n%+v\n%+v", err, again, b)
 			}
 		}

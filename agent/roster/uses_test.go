@@ -31,9 +31,10 @@ func TestRates(t *testing.T) {
 	j := jobOf(1, 1000, 7500*time.Millisecond, 2<<20)
 	j.Disks = []measure.Disk{{ReadBytes: known(5)}}
 	j.Network.Known = true
+	j.GPU = measure.GPUUse{Devices: known(1), Memory: known(5 << 30), SM: known(150)}
 	report(10, j, jobOf(2, 1000, time.Second, 1))
 	got := u.Of("h1", all)
-	if len(got) != 2 || got[0].Cores != (Rate{1.5, true}) || got[0].Read.Known || got[1].Cores.Known {
+	if len(got) != 2 || got[0].GPU != j.GPU || got[0].Cores != (Rate{1.5, true}) || got[0].Read.Known || got[1].Cores.Known {
 		t.Errorf("%+v", got)
 	}
 	j.Disks = []measure.Disk{{ReadBytes: known(105)}}

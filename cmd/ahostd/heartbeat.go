@@ -72,5 +72,14 @@ func beatOf(host measure.Host, sample *measure.Sample) roster.Beat {
 			b.Lacks = append(b.Lacks, string(l.Figure))
 		}
 	}
+	for i := range sample.GPUs {
+		b.GPUs = append(b.GPUs, gpuOf(&sample.GPUs[i]))
+	}
 	return b
+}
+
+func gpuOf(g *measure.GPU) roster.GPU {
+	watts := g.Milliwatts
+	watts.N /= 1000
+	return roster.GPU{Index: g.Index, Busy: orNil(g.Busy), Used: orNil(g.MemoryUsed), Memory: orNil(g.Memory), Celsius: orNil(g.Celsius), Watts: orNil(watts)}
 }

@@ -57,8 +57,8 @@ const char *nvmlErrorString(int ret) {
 int nvmlSystemGetDriverVersion(char *to, unsigned len) { snprintf(to, len, "550.1"); return OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) {
 	load();
-	*count = is("none") ? 0 : is("many") ? 4000000000u : 2;
-	return OK;
+	*count = is("none") ? 0 : is("one") ? 1 : is("many") ? 4000000000u : 2;
+	return is("fails") ? LOST : OK;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, device_t **d) {
 	if (i > 1)

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/roster"
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
+)
+
+// ahostd serves what a stand-in for NVML says: also when a GPU is gone. When a call does not
+// return, all else is measured as before.
+func TestServesGPUs(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("skip: gcc is not installed: no stand-in for NVML can be built")
+	}
+	library := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), gcc, "-shared", "-fPIC", "-o", filepath.Join(library, "libnvidia-ml.so.1"), "../../agent/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	says := filepath.Join(library, "says")
+	set := func(word string) {
+		t.Helper()
+		if err := os.WriteFile(says+".new", []byte(word+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(says+".new", says); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("fine")
+	t.Setenv("LD_LIBRARY_PATH", library)
+	t.Setenv("NVML_STANDIN", says)
+	dir := home(t, "ahostd: {every: 1s}\n")
+	serving(t, dir, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := func(samples map[string]float64, gpu int) (float64, bool) {
+		v, ok := samples[`allotment_host_gpu_busy_ratio{host="`+host+`",gpu="`+strconv.Itoa(gpu)+`"}`]
+		return v, ok
+	}
+	for _, x := range []struct {
+		word        string
+		first, both bool
+	}{{"fine", true, true}, {"one", true, false}, {"fine", true, true}, {"hang", false, false}} {
+		set(x.word)
+		if !await.Every(ctx, 100*time.Millisecond, func() bool {
+			samples := scrape(t, dir)
+			v, first := busy(samples, 0)
+			_, second := busy(samples, 1)
+			return first == x.first && second == x.both && (!first || v == 0.4)
+		}) {
+			t.Fatalf("%s: %v", x.word, scrape(t, dir))
+		}
+	}
+	samples := func() float64 { return scrape(t, dir)[`allotment_host_samples_total{host="`+host+`"}`] }
+	before := samples()
+	if !await.Every(ctx, 100*time.Millisecond, func() bool { return samples() >= before+2 }) {
+		t.Error("nothing is measured while NVML does not answer")
+	}
+}
+
+// What GPUs do is in the heartbeat, without what they do not answer.
+func TestGPUsInHeartbeat(t *testing.T) {
+	is := func(n uint64) measure.Value { return measure.Value{N: n, Known: true} }
+	sample := &measure.Sample{GPUs: []measure.GPU{
+		{Index: 1, Busy: is(40), MemoryUsed: is(1), Memory: is(2), Celsius: is(60), Milliwatts: is(249_999)},
+		{Index: 3, Why: "GPU is lost"},
+	}}
+	n := func(n uint64) *uint64 { return &n }
+	b := beatOf(measure.Host{}, sample)
+	if diff := cmp.Diff([]roster.GPU{{Index: 1, Busy: n(40), Used: n(1), Memory: n(2), Celsius: n(60), Watts: n(249)}, {Index: 3}}, b.GPUs); diff != "" {
+		t.Error(diff)
+	}
+	b.Run = "r"
+	if _, err := b.Encode(); err != nil {
+		t.Error(err)
+	}
+	if b := beatOf(measure.Host{}, &measure.Sample{}); b.GPUs != nil {
+		t.Errorf("%+v", b.GPUs)
+	}
+}
+
+// The list has columns for GPUs where the host has some, and no number for what is absent.
+func TestTopOfGPUs(t *testing.T) {
+	is := func(n uint64) measure.Value { return measure.Value{N: n, Known: true} }
+	job := func(id int64, use measure.GPUUse) measure.Job {
+		return measure.Job{Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: id}, User: measure.NoUser}, GPU: use}
+	}
+	v := &topView{by: "job", users: map[int]string{}, now: measure.Sample{GPUs: []measure.GPU{{}}, Jobs: []measure.Job{
+		job(1, measure.GPUUse{Devices: is(2), Memory: is(3 << 30), SM: is(150)}),
+		job(2, measure.GPUUse{Devices: is(1), Memory: is(math.MaxUint64)}),
+		job(3, measure.GPUUse{}),
+	}}}
+	text := strings.Join(v.lines(), "\n")
+	for _, row := range []string{`THREADS +GPU +GPUMEM`, `slurm +1 .* 1\.50 +3\.00G`, `slurm +2 .* - +\S+`, `slurm +3 .* - +-`} {
+		if !regexp.MustCompile(row).MatchString(text) {
+			t.Errorf("%s\nwant %s", text, row)
+		}
+	}
+	v.now.GPUs = nil
+	if text := strings.Join(v.lines(), "\n"); strings.Contains(text, "GPU") {
+		t.Error(text)
+	}
+	answer := v.answer()
+	if j := answer.Jobs[0]; j.GPUs == nil || *j.GPUs != 2 || *j.GPUBusy != 1.5 || *j.GPUMemory != 3<<30 || answer.Jobs[2].GPUBusy != nil {
+		t.Errorf("%+v", j)
+	}
+}
