@@ -31,12 +31,38 @@ type agentView struct {
 	Jobs      int       `json:"jobs"`
 	Version   string    `json:"version" doc:"of the agent"`
 	Lacks     []string  `json:"not_measured,omitempty" doc:"figures that some of its jobs lack"`
+	GPUs      []gpuView `json:"gpus,omitempty" doc:"as many as a heartbeat has room for: 16 or more"`
+	MoreGPUs  int       `json:"more_gpus,omitempty" doc:"that it has no room for"`
+}
+
+// gpuView is a GPU of a host. A figure that it does not answer is absent.
+type gpuView struct {
+	Index   int      `json:"gpu"`
+	Busy    *float64 `json:"busy,omitempty" doc:"part of the time in which something ran on it"`
+	Used    *uint64  `json:"memory_used_bytes,omitempty"`
+	Memory  *uint64  `json:"memory_bytes,omitempty"`
+	Celsius *uint64  `json:"celsius,omitempty"`
+	Watts   *uint64  `json:"watts,omitempty"`
+}
+
+func gpusOf(b *roster.Beat) (all []gpuView) {
+	for i := range b.GPUs {
+		g := &b.GPUs[i]
+		v := gpuView{Index: g.Index, Used: g.Used, Memory: g.Memory, Celsius: g.Celsius, Watts: g.Watts}
+		if g.Busy != nil {
+			part := float64(*g.Busy) / 100
+			v.Busy = &part
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 func agentOf(h *roster.Host) agentView {
 	return agentView{
 		h.Name, string(h.State), h.Since.UTC(), h.Reason, h.Heard.UTC(), h.Losses,
 		h.Cores, h.Load, h.Memory, h.Available, h.Jobs, h.Version, h.Lacks,
+		gpusOf(&h.Beat), h.MoreGPUs,
 	}
 }
 
@@ -71,6 +97,10 @@ type useView struct {
 
 	Processes *uint64 `json:"processes,omitempty"`
 	Threads   *uint64 `json:"threads,omitempty"`
+
+	GPUs      *uint64  `json:"gpus,omitempty" doc:"that its processes use; absent: the host has none, or they are not measured"`
+	GPUBusy   *float64 `json:"gpus_busy,omitempty" doc:"how many of them it keeps busy, in sum"`
+	GPUMemory *uint64  `json:"gpu_memory_bytes,omitempty"`
 }
 
 // jobUse is what a job uses on a host, with the job's ID as its queue lists it.
@@ -91,6 +121,11 @@ func useOf(u *jobUse) useView {
 		CPUStalled: secondsOf(u.Pressure.CPUSome), MemoryStalled: secondsOf(u.Pressure.MemorySome), MemoryFullStalled: secondsOf(u.Pressure.MemoryFull),
 		IOStalled: secondsOf(u.Pressure.IOSome), IOFullStalled: secondsOf(u.Pressure.IOFull),
 		Processes: numberOf(u.Processes), Threads: numberOf(u.Threads),
+		GPUs: numberOf(u.GPU.Devices), GPUMemory: numberOf(u.GPU.Memory),
+	}
+	if u.GPU.SM.Known {
+		busy := float64(u.GPU.SM.N) / 100
+		v.GPUBusy = &busy
 	}
 	if u.Listed != u.ID {
 		v.OnHost = u.IDText()

@@ -60,6 +60,47 @@ func (r agentRow) InUse() string {
 	return unit.Size(r.Memory-*r.Available).Short() + " of " + all
 }
 
+// HasGPUs reports whether the host has GPUs.
+func (r agentRow) HasGPUs() bool { return len(r.GPUs)+r.MoreGPUs > 0 }
+
+// GPUText is how many of the host's GPUs are busy; "–": it has none.
+func (r agentRow) GPUText() string {
+	if !r.HasGPUs() {
+		return "–"
+	}
+	of := fmt.Sprintf(" of %d", len(r.GPUs)+r.MoreGPUs)
+	if busy, known := r.GPUsBusy(); known {
+		return fmt.Sprintf("%.2f", busy) + of
+	}
+	return "–" + of
+}
+
+// gpuRow is a GPU of a host.
+type gpuRow struct {
+	Index int
+	Parts []part   // the part of the time in which it is busy
+	Texts []string // busy, memory in use, temperature, power
+}
+
+// GPURows are the rows of the host's GPUs.
+func (r agentRow) GPURows() (rows []gpuRow) {
+	text := func(n *uint64, format string) string {
+		if n == nil {
+			return "–"
+		}
+		return fmt.Sprintf(format, *n)
+	}
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		row := gpuRow{Index: g.Index, Texts: []string{text(g.Busy, "%d%%"), bytesText(g.Used) + " of " + bytesText(g.Memory), text(g.Celsius, "%d °C"), text(g.Watts, "%d W")}}
+		if g.Busy != nil {
+			row.Parts = []part{{Class: "within", W: float64(*g.Busy)}}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 // showAgents lists the hosts whose agents are heard.
 func showAgents(q *request) error {
 	var hosts []roster.Host
@@ -100,18 +141,19 @@ func showAgents(q *request) error {
 		Hosts       []agentRow
 		States      map[roster.State]int
 		LeftOut     int
+		GPUs        bool // one of the hosts has some
 		Off         bool // no hosts are heard
 		Find, Order string
 		Pager       pager
 		Self        string
-	}{q.server.Now(), rows, states, leftOut, q.server.Hosts == nil, q.FormValue("find"), order, p, p.address(p.Page)})
+	}{q.server.Now(), rows, states, leftOut, slices.ContainsFunc(rows, agentRow.HasGPUs), q.server.Hosts == nil, q.FormValue("find"), order, p, p.address(p.Page)})
 }
 
 // useRow is a job on a host.
 type useRow struct {
 	*jobUse
 	CPU, Memory spark
-	Texts       []string // swap, read, written, network, processes, threads
+	Texts       []string // swap, read, written, network, processes, threads, and where the host has GPUs those and their memory
 	At          time.Time
 }
 
@@ -123,9 +165,10 @@ func showAgent(q *request) error {
 	}
 	slices.SortStableFunc(uses, func(a, b jobUse) int { return cmp.Compare(b.Cores.PerSecond, a.Cores.PerSecond) })
 	p := q.pager(len(uses), usesOnPage)
+	host := agentRowOf(h)
 	var rows []useRow
 	for i := range paged(p, uses) {
-		rows = append(rows, q.useRow(&paged(p, uses)[i]))
+		rows = append(rows, q.useRow(&paged(p, uses)[i], host.HasGPUs()))
 	}
 	return q.show("agent", "Host "+h.Name, struct {
 		At     time.Time
@@ -134,10 +177,10 @@ func showAgent(q *request) error {
 		Others int
 		Pager  pager
 		Self   string
-	}{q.server.Now(), agentRowOf(h), rows, others, p, p.address(p.Page)})
+	}{q.server.Now(), host, rows, others, p, p.address(p.Page)})
 }
 
-func (q *request) useRow(u *jobUse) useRow {
+func (q *request) useRow(u *jobUse, gpus bool) useRow {
 	v := useOf(u)
 	r := useRow{jobUse: u}
 	history := q.server.Hosts.History(u.Host, u.Key)
@@ -148,6 +191,9 @@ func (q *request) useRow(u *jobUse) useRow {
 	r.CPU = sparkOf(cores, coresText(v.Cores), func(x float64) string { return fmt.Sprintf("%.2f", x) })
 	r.Memory = sparkOf(memory, bytesText(v.Memory), func(x float64) string { return unit.Size(x).Short() })
 	r.Texts = []string{bytesText(v.Swap), perSecondText(v.Reading), perSecondText(v.Writing), perSecondText(v.Net), countText(v.Processes), countText(v.Threads)}
+	if gpus {
+		r.Texts = append(r.Texts, coresText(v.GPUBusy), bytesText(v.GPUMemory))
+	}
 	return r
 }
 

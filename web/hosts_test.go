@@ -29,14 +29,20 @@ func (s *site) hears() {
 			Key: measure.Key{Queue: measure.Miniq, ID: backends.ID{Job: id}, User: user}, Source: measure.FromProcesses,
 			CPU: known(seconds * 1.5e9), Memory: known(3 << 30), Threads: known(7),
 			Disks: []measure.Disk{{ReadBytes: known(seconds << 20)}},
+			GPU:   measure.GPUUse{Devices: known(2), Memory: known(5 << 30), SM: known(150)},
 		}
 	}
 	load, available := 1.25, uint64(48<<30)
 	for n := range 20 {
 		b := roster.Beat{Run: "r", Sequence: uint64(n + 1), Boot: "b", Version: hostileVersion, Cores: 8, Memory: 64 << 30, Load: &load, Available: &available, Jobs: 4, Lacks: []string{"pressure"}}
-		text, err := b.Encode()
+		busy, used, memory, celsius, watts := uint64(40), uint64(1<<30), uint64(16<<30), uint64(60), uint64(250)
+		g := b
+		g.GPUs = []roster.GPU{{Index: 0, Busy: &busy, Used: &used, Memory: &memory, Celsius: &celsius, Watts: &watts}, {Index: 3}}
+		text, err := g.Encode()
 		must(s.t, err)
 		s.Hosts.Beat("n1", text)
+		text, err = b.Encode()
+		must(s.t, err)
 		if n == 0 {
 			s.Hosts.Beat("n2", text)
 		}
@@ -57,6 +63,10 @@ func TestHostsAreListed(t *testing.T) {
 	s.hears()
 	w := s.get(dora, "/hosts")
 	s.want(w, http.StatusOK, `<a href="/hosts/n1">n1</a>`, "2 hosts", "2 here", `title="`, ">1.25<", "16.0G of 64.0G", "&lt;script&gt;")
+	s.want(w, http.StatusOK, `<th scope="col" class="n">GPUs busy</th>`, `<td class="n">0.40 of 2</td>`)
+	if text := s.get(dora, "/hosts?find=n2").Body.String(); strings.Contains(text, "GPU") {
+		t.Error("a list of hosts without GPUs has a column for them")
+	}
 	if strings.Contains(w.Body.String(), "<script>alert") {
 		t.Error("a version is markup")
 	}
@@ -69,11 +79,15 @@ func TestHostsAreListed(t *testing.T) {
 			Host, Status, Reason string
 			Load                 float64
 			Lacks                []string `json:"not_measured"`
+			GPUs                 []gpuView
 		}
 	}
 	must(t, json.Unmarshal(s.call(dora, http.MethodGet, "/agents", "").Body.Bytes(), &answer))
 	if h := answer.Hosts; len(h) != 2 || h[0].Status != "here" || h[0].Load != 1.25 || h[1].Status != "here" || !reflect.DeepEqual(h[0].Lacks, []string{"pressure"}) {
 		t.Errorf("%+v", h)
+	}
+	if g := answer.Hosts[0].GPUs; len(g) != 2 || *g[0].Busy != 0.4 || *g[0].Used != 1<<30 || *g[0].Watts != 250 || g[1].Index != 3 || g[1].Busy != nil || answer.Hosts[1].GPUs != nil {
+		t.Errorf("%+v", answer.Hosts)
 	}
 	s.want(s.call("", http.MethodGet, "/agents", ""), http.StatusUnauthorized)
 }
@@ -123,7 +137,12 @@ func TestUsesAreForThoseWhoMay(t *testing.T) {
 		}
 	}
 	w := s.call(operator, http.MethodGet, "/uses?job=2,9", "")
-	s.want(w, http.StatusOK, `"job":"2"`, `"job":"9"`, `"read_bytes_per_second":1048576`, `"threads":7`)
+	s.want(w, http.StatusOK, `"job":"2"`, `"job":"9"`, `"read_bytes_per_second":1048576`, `"threads":7`, `"gpus":2,"gpus_busy":1.5,"gpu_memory_bytes":5368709120`)
+	page := s.get(operator, "/hosts/n1")
+	s.want(page, http.StatusOK, "Its GPUs", "2 GPUs", `<span class="percent">40%</span>`, "1.00G of 16.0G", "60 °C", "250 W", "– of –", `<td class="n">1.50</td><td class="n">5.00G</td>`)
+	if text := s.get(operator, "/hosts/n2").Body.String(); strings.Contains(text, "GPU") {
+		t.Error("a host without GPUs has some")
+	}
 	if text := w.Body.String(); strings.Contains(text, `"job":"1"`) || strings.Contains(text, "swap_bytes") {
 		t.Error(text)
 	}

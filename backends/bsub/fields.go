@@ -313,6 +313,8 @@ func fields() []field {
 		ofUse("io", 15, nil),
 		ofUse("net", 15, nil),
 		ofUse("nthreads", 8, nil),
+		ofUse("gpuuse", 8, nil),
+		ofUse("gpumem", 15, nil),
 		ofJob("pids", "", 20, nothing), // no queue of ours has it
 		ofNumber("slots", "", 5, true, func(j *backends.Job) int { return j.Slots }),
 		ofNumber("nreq_slot", "", 10, true, func(j *backends.Job) int { return j.Slots }),

@@ -26,6 +26,8 @@ type Use struct {
 	Peak    Figure
 	Swap    Figure
 	Threads Figure
+	GPUs    Figure // that it keeps busy
+	GPUMem  Figure // bytes of GPUs' memory
 }
 
 // figure returns the figure of a column; nil: it has none.
@@ -45,6 +47,10 @@ func (u *Use) figure(name string) *Figure {
 		return &u.Swap
 	case "nthreads":
 		return &u.Threads
+	case "gpuuse":
+		return &u.GPUs
+	case "gpumem":
+		return &u.GPUMem
 	}
 	return nil
 }
@@ -55,7 +61,7 @@ func (u *Use) Text(name string) string {
 	switch {
 	case f == nil || !f.Known:
 		return ""
-	case name == "cpu":
+	case name == "cpu" || name == "gpuuse":
 		return fmt.Sprintf("%.2f", f.N)
 	case name == "nthreads":
 		return strconv.FormatFloat(f.N, 'f', 0, 64)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -44,6 +45,26 @@ type agent struct {
 	Jobs      int       `json:"jobs"`
 	Version   string    `json:"version"`
 	Lacks     []string  `json:"not_measured,omitempty"`
+	GPUs      []gpu     `json:"gpus,omitempty"`
+	MoreGPUs  int       `json:"more_gpus,omitempty"`
+}
+
+// gpu is what is used here of a GPU of a host.
+type gpu struct {
+	Index   int      `json:"gpu"`
+	Busy    *float64 `json:"busy,omitempty"`
+	Used    *uint64  `json:"memory_used_bytes,omitempty"`
+	Memory  *uint64  `json:"memory_bytes,omitempty"`
+	Celsius *uint64  `json:"celsius,omitempty"`
+	Watts   *uint64  `json:"watts,omitempty"`
+}
+
+// gpusBusy is how many of the host's GPUs are busy, in sum.
+func (a *agent) gpusBusy() (sum bsub.Figure) {
+	for i := range a.GPUs {
+		sum.AddFloat(a.GPUs[i].Busy)
+	}
+	return sum
 }
 
 // used is what is used here of what a job uses on a host.
@@ -60,6 +81,8 @@ type used struct {
 	Writing *float64 `json:"written_bytes_per_second"`
 	Net     *float64 `json:"net_bytes_per_second"`
 	Threads *uint64  `json:"threads"`
+	GPUs    *float64 `json:"gpus_busy"`
+	GPUMem  *uint64  `json:"gpu_memory_bytes"`
 }
 
 // askAllotd reads what an allotd on this machine answers at an address of its API into answer.
@@ -148,6 +171,15 @@ func agentColumns() []agentColumn {
 		{"version", true, func(a *agent, _ *time.Location) string { return a.Version }},
 		{"heard", false, func(a *agent, zone *time.Location) string { return at(a.Heard, zone) }},
 		{"losses", false, func(a *agent, _ *time.Location) string { return strconv.Itoa(a.Losses) }},
+		{"gpus", false, func(a *agent, _ *time.Location) string {
+			if n := len(a.GPUs) + a.MoreGPUs; n > 0 {
+				return strconv.Itoa(n)
+			}
+			return ""
+		}},
+		{"gpuuse", false, func(a *agent, _ *time.Location) string {
+			return (&bsub.Use{GPUs: a.gpusBusy()}).Text("gpuuse")
+		}},
 		{"lacks", false, func(a *agent, _ *time.Location) string { return strings.Join(a.Lacks, " ") }},
 		{"reason", false, func(a *agent, _ *time.Location) string { return a.Reason }},
 	}
@@ -325,6 +357,9 @@ func writeMeasured(ctx context.Context, p process, hosts []bsub.HostUse, out io.
 		if err := writeAgents(out, []agent{*a}, pick("cores", "load", "memory", "free", "jobs", "version", "lacks"), p.now().Location()); err != nil {
 			return err
 		}
+		if err := writeGPUs(out, a); err != nil {
+			return err
+		}
 		if err := writeUsed(out, answer.Uses); err != nil {
 			return err
 		}
@@ -368,16 +403,54 @@ func pick(names ...string) (columns []agentColumn) {
 	return columns
 }
 
+// writeGPUs prints what a host's GPUs do, a line for each.
+func writeGPUs(out io.Writer, a *agent) error {
+	if len(a.GPUs)+a.MoreGPUs == 0 {
+		return nil
+	}
+	size := func(n *uint64) string {
+		if n == nil {
+			return "-"
+		}
+		return unit.Size(min(*n, 1<<62)).Short()
+	}
+	number := func(n *uint64, of string) string {
+		if n == nil {
+			return "-"
+		}
+		return strconv.FormatUint(*n, 10) + of
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "GPU\tBUSY\tUSED\tMEMORY\tTEMP\tPOWER")
+	for i := range a.GPUs {
+		g := &a.GPUs[i]
+		busy := "-"
+		if g.Busy != nil {
+			busy = fmt.Sprintf("%.0f%%", 100**g.Busy)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", g.Index, busy, size(g.Used), size(g.Memory), number(g.Celsius, "C"), number(g.Watts, "W"))
+	}
+	err := w.Flush()
+	if a.MoreGPUs > 0 {
+		fmt.Fprintf(out, "more GPUs, for which a heartbeat has no room: %d\n", a.MoreGPUs)
+	}
+	return err
+}
+
 func writeUsed(out io.Writer, uses []used) error {
 	if len(uses) == 0 {
 		return nil
 	}
+	columns := []string{"cpu", "mem", "max_mem", "swap", "io", "nthreads"}
+	if slices.ContainsFunc(uses, func(u used) bool { return u.GPUs != nil || u.GPUMem != nil }) {
+		columns = append(columns, "gpuuse", "gpumem")
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOBID\tCPU\tMEM\tMAX_MEM\tSWAP\tIO\tNTHREADS")
+	fmt.Fprintln(w, "JOBID\t"+strings.ToUpper(strings.Join(columns, "\t")))
 	for i := range uses {
 		u := useOf(uses[i : i+1])
 		texts := []string{bsub.Visible(uses[i].Job)}
-		for _, f := range []string{"cpu", "mem", "max_mem", "swap", "io", "nthreads"} {
+		for _, f := range columns {
 			texts = append(texts, cmp.Or(u.Text(f), "-"))
 		}
 		fmt.Fprintln(w, strings.Join(texts, "\t"))
@@ -394,10 +467,11 @@ func useOf(all []used) *bsub.Use {
 		sum.IO.AddFloat(u.Reading)
 		sum.IO.AddFloat(u.Writing)
 		sum.Net.AddFloat(u.Net)
+		sum.GPUs.AddFloat(u.GPUs)
 		for _, x := range []struct {
 			to   *bsub.Figure
 			from *uint64
-		}{{&sum.Memory, u.Memory}, {&sum.Peak, u.Peak}, {&sum.Swap, u.Swap}, {&sum.Threads, u.Threads}} {
+		}{{&sum.Memory, u.Memory}, {&sum.Peak, u.Peak}, {&sum.Swap, u.Swap}, {&sum.Threads, u.Threads}, {&sum.GPUMem, u.GPUMem}} {
 			if x.from != nil {
 				f := float64(*x.from)
 				x.to.AddFloat(&f)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ import (
 
 // twoAgents is what an allotd answers that hears two hosts, one of them hostile.
 const twoAgents = `{"hosts":[
- {"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","heard":"2026-11-24T11:59:58Z","losses":1,"cores":8,"load":1.25,"memory_bytes":68719476736,"available_bytes":51539607552,"jobs":2,"version":"v1","not_measured":["pressure","swap"]},
+ {"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","heard":"2026-11-24T11:59:58Z","losses":1,"cores":8,"load":1.25,"memory_bytes":68719476736,"available_bytes":51539607552,"jobs":2,"version":"v1","not_measured":["pressure","swap"],"gpus":[{"gpu":0,"busy":0.4},{"gpu":1}],"more_gpus":3},
  {"host":"n2","status":"lost","since":"2026-11-24T11:00:00Z","reason":"x\u001b[31m","heard":"2026-11-24T11:00:00Z","losses":0,"cores":4,"memory_bytes":1024,"jobs":0,"version":"v\u001b[31m"}],
  "left_out":3}`
 
@@ -63,13 +64,15 @@ n2    lost    2026-11-24 11:00:00  4      -     1.00K   0     v\x1b[31m
 		"--agents n\x1b":                             "n\\x1b: no agent is heard of this host\n",
 		"--agents -o hots":                           `unknown column "hots" (did you mean host?)`,
 		"--agents -o \x1b":                           `unknown column "\\x1b" (known: host, status,`,
+		"--agents -o host,gpus,gpuuse":               "n1    5     0.40\nn2    -     -\n",
+		"--agents --csv -o host,gpus,gpuuse":         "n1,5,0.40\nn2,,\n",
 		"--agents -o ,":                              "no column named",
 		"--agents -l":                                "can't be combined with -l",
 		"--agents --json -w":                         "--json has all columns",
 		"--agents -o host -w":                        "-o and -w exclude each other",
 		"--csv":                                      "option --csv goes with --agents",
 		"-o host":                                    "option -o goes with --agents",
-		"--agents -o " + strings.Repeat("host,", 20): "more than 13 columns",
+		"--agents -o " + strings.Repeat("host,", 20): "more than 15 columns",
 	} {
 		got := typed(t, q, answers, append([]string{"ahosts"}, strings.Fields(line)...)...)
 		if !strings.Contains(got.stdout+got.stderr, want) {
@@ -106,6 +109,27 @@ jobs of others, whose figures are theirs: 1
 	}
 }
 
+// Where a host has GPUs, ahosts -l lists them, and what jobs use of them.
+func TestMeasuredGPUsOnHost(t *testing.T) {
+	q := fake.NewQueue()
+	q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 8}}
+	answers := map[string]string{"/agents": `{"hosts":[{"host":"n1"}]}`, "/agents/n1": `{"host":"n1","gpus":[{"gpu":0,"busy":0.4,"memory_used_bytes":1073741824,"memory_bytes":17179869184,"celsius":60,"watts":250},{"gpu":2}],"more_gpus":1,
+		"uses":[{"queue":"miniq","job":"12","gpus_busy":1.5,"gpu_memory_bytes":3221225472},{"queue":"miniq","job":"13","cores":1}]}`}
+	got := typed(t, q, answers, "ahosts", "-l")
+	if got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	lines := strings.Split(got.stdout, "\n")
+	for _, want := range []string{
+		"GPU BUSY USED MEMORY TEMP POWER", "0 40% 1.00G 16.0G 60C 250W", "2 - - - - -", "more GPUs, for which a heartbeat has no room: 1",
+		"JOBID CPU MEM MAX_MEM SWAP IO NTHREADS GPUUSE GPUMEM", "12 - - - - - - 1.50 3 G", "13 1.00 - - - - - - -",
+	} {
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.Join(strings.Fields(line), " ") == want }) {
+			t.Errorf("no line %q in\n%s", want, got.stdout)
+		}
+	}
+}
+
 // ajobs -o prints measured figures, and - for an absent one.
 func TestUseColumns(t *testing.T) {
 	q := fake.NewQueue()
@@ -119,16 +143,18 @@ func TestUseColumns(t *testing.T) {
 		u.Cores.AddFloat(&cores)
 		u.Cores.AddFloat(&cores)
 		u.Memory.AddFloat(&memory)
+		u.GPUs.AddFloat(&cores)
+		u.GPUMem.AddFloat(&memory)
 		return map[backends.ID]*bsub.Use{jobs[0].ID: u}, nil
 	}
-	if code := run([]string{"ajobs", "-u", "all", "-o", "jobid,cpu,mem,io net swap nthreads", "--sort", "-cpu"}, p); code != 0 {
+	if code := run([]string{"ajobs", "-u", "all", "-o", "jobid,cpu,mem,io net swap nthreads gpuuse gpumem", "--sort", "-cpu"}, p); code != 0 {
 		t.Fatal(stderr.String())
 	}
 	lines := strings.Split(stdout.String(), "\n")
-	if got := strings.Join(strings.Fields(lines[0]), " "); got != "JOBID CPU MEM IO NET SWAP NTHREADS" {
+	if got := strings.Join(strings.Fields(lines[0]), " "); got != "JOBID CPU MEM IO NET SWAP NTHREADS GPUUSE GPUMEM" {
 		t.Error(got)
 	}
-	if got := strings.Fields(lines[1]); strings.Join(got[1:], " ") != "2.50 3 M - - - -" {
+	if got := strings.Fields(lines[1]); strings.Join(got[1:], " ") != "2.50 3 M - - - - 1.25 3 M" {
 		t.Errorf("%q", got)
 	}
 	for _, line := range lines[2 : len(lines)-1] {
