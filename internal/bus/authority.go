@@ -31,6 +31,7 @@ type authority struct {
 	operator, system, account, hosts nkeys.KeyPair // hosts: signs hosts' identities, and can give no more rights than its template
 	ca                               *x509.Certificate
 	caKey                            *ecdsa.PrivateKey
+	lasts                            time.Duration // a host's identity
 
 	mu   sync.Mutex
 	leaf *tls.Certificate // of the server, made when it is needed
@@ -48,7 +49,7 @@ const authorityName = "authority.json"
 const maxKeys = 64 << 10
 
 // identityTime is how long a host's identity is valid. A host asks for a new one each time it
-// connects; a key that is withdrawn is remembered for longer.
+// connects, and at two thirds of that; a key that is withdrawn is remembered for longer.
 const identityTime = 24 * time.Hour
 
 // caTime is how long the authority is valid: a new one means to enrol all hosts again.
@@ -120,7 +121,7 @@ func newAuthority(now time.Time) (f authorityFile, err error) {
 }
 
 func (f authorityFile) open() (*authority, error) {
-	a := &authority{}
+	a := &authority{lasts: identityTime}
 	for _, one := range []struct {
 		pair *nkeys.KeyPair
 		seed string
@@ -213,7 +214,7 @@ func (a *authority) hostIdentity(host, key string, now time.Time) (string, error
 		return "", err
 	}
 	c := jwt.NewUserClaims(key)
-	c.Name, c.IssuerAccount, c.Expires = name, public(a.account), now.Add(identityTime).Unix()
+	c.Name, c.IssuerAccount, c.Expires = name, public(a.account), now.Add(a.lasts).Unix()
 	c.SetScoped(true)
 	return c.Encode(a.hosts)
 }

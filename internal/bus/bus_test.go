@@ -87,6 +87,70 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// A host has a new identity before the old one ends, and loses no heartbeat over it; one that
+// gets none is out when its identity ends, and says why.
+func TestIdentityIsRenewed(t *testing.T) {
+	h := newHub(t, hubDir(t), nil)
+	h.keys.lasts = 4 * time.Second
+	e := enrolment(t, h, true)
+	var gone atomic.Bool
+	heard := make(chan string, 1)
+	h.Receive("beat", func(m Message) { heard <- m.Host + " " + string(m.Payload) })
+	link := func(host string, e func() (Enrolment, error)) (l *Link, out *atomic.Int64) {
+		out = new(atomic.Int64)
+		l, err := NewLink(LinkOptions{Dir: t.TempDir(), Host: host, Enrolment: e, Log: slog.New(counting{slog.NewTextHandler(t.Output(), nil), "not connected to the bus", out})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, l)
+		until(t, host+" is connected", connected(l))
+		return l, out
+	}
+	good, goodOut := link("good", func() (Enrolment, error) { return e, nil })
+	bad, badOut := link("bad", func() (Enrolment, error) {
+		if gone.Load() {
+			return Enrolment{}, errors.New("the enrolment is gone")
+		}
+		return e, nil
+	})
+	began := time.Now()
+	gone.Store(true)
+	each := time.NewTicker(time.Second / 4) // less than a host may send
+	defer each.Stop()
+	for n := 1; time.Since(began) < 2*h.keys.lasts || badOut.Load() == 0; n++ {
+		if err := good.Publish("beat", fmt.Append(nil, n)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-heard:
+			if got != fmt.Sprintf("good %d", n) {
+				t.Fatalf("heartbeat %d is heard as %q", n, got)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("heartbeat %d is lost", n)
+		}
+		<-each.C
+	}
+	if goodOut.Load() > 0 {
+		t.Error("the host with an enrolment was disconnected")
+	}
+	until(t, "the other says why it is out", func() bool { return strings.Contains(bad.State().Why, "the enrolment is gone") })
+}
+
+// counting counts the records with a message.
+type counting struct {
+	slog.Handler
+	message string
+	n       *atomic.Int64
+}
+
+func (c counting) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == c.message {
+		c.n.Add(1)
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
 func connected(l *Link) func() bool { return func() bool { return l.State().Connected } }
 
 // inbox keeps the messages of a kind.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
@@ -48,6 +49,7 @@ type Link struct {
 	state    State
 	logged   string
 	last     admission // the last that admitted
+	lastAt   time.Time // when it did
 
 	wake chan struct{} // there is something in the box
 }
@@ -231,41 +233,35 @@ type waitingError struct{ text string }
 
 func (e waitingError) Error() string { return e.text }
 
-// session joins, and stays until the connection is lost. It returns why.
+// connection is one to the bus.
+type connection struct {
+	*nats.Conn
+	closed chan struct{}
+	ends   time.Time // its identity
+}
+
+// session joins, and stays until the connection is lost. It returns why. Before its identity
+// ends, when the server would disconnect it, it joins anew, and goes over to a new connection.
 func (l *Link) session(ctx context.Context) error {
-	url, secure, identity, err := l.join(ctx)
+	c, err := l.connect(ctx)
 	if err != nil {
 		return err
 	}
-	closed := make(chan struct{})
-	o := append([]nats.Option{
-		nats.Name(l.o.Host), nats.NoReconnect(), nats.Timeout(10 * time.Second), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
-		nats.CustomInboxPrefix(toHosts + l.name + ".inbox"), nats.FlusherTimeout(10 * time.Second), nats.IgnoreDiscoveredServers(),
-		nats.UserJWT(func() (string, error) { return identity, nil }, l.key.Sign),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			l.o.Log.Debug("the bus reports an error", "error", err)
-		}),
-	}, secure...)
-	conn, err := nats.Connect(url, o...)
-	if err != nil {
-		return fmt.Errorf("connect to the bus: %w", err)
-	}
-	defer conn.Close()
-	sub, err := conn.Subscribe(toHosts+l.name+".>", l.receive)
-	if err == nil {
-		err = sub.SetPendingLimits(1000, 4<<20)
-	}
-	if err == nil {
-		err = conn.FlushTimeout(10 * time.Second)
-	}
-	if err != nil {
-		return fmt.Errorf("hear the bus: %w", err)
+	defer func() { c.Close() }()
+	if err := l.hear(c); err != nil {
+		return err
 	}
 	l.note(State{Connected: true})
+	renewal := time.NewTimer(renewIn(time.Until(c.ends)))
+	defer renewal.Stop()
+	renewed := make(chan connection)
+	ctx, leave := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	defer leave()
 	for {
 		for i, m := range l.take() {
-			if err := conn.Publish(fromHosts+l.name+"."+m.kind, m.payload); err != nil {
+			if err := c.Publish(fromHosts+l.name+"."+m.kind, m.payload); err != nil {
 				l.put(m, false)
 				if i == 0 {
 					l.o.Log.Debug("send to the bus", "kind", m.kind, "error", err)
@@ -274,8 +270,18 @@ func (l *Link) session(ctx context.Context) error {
 		}
 		select {
 		case <-l.wake:
-		case <-closed:
-			if err := conn.LastError(); err != nil {
+		case <-renewal.C:
+			renewing.Go(func() { l.renew(ctx, c.ends, renewed) })
+		case next := <-renewed:
+			err := c.FlushTimeout(10 * time.Second) // no message overtakes another
+			c.Close()
+			c = next
+			if err = errors.Join(err, l.hear(c)); err != nil {
+				return err
+			}
+			renewal.Reset(renewIn(time.Until(c.ends)))
+		case <-c.closed:
+			if err := c.LastError(); err != nil {
 				return fmt.Errorf("the connection to the bus is lost: %w", err)
 			}
 			return errors.New("the connection to the bus is lost")
@@ -283,6 +289,82 @@ func (l *Link) session(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// renewIn returns when an identity that lasts so long is renewed: at two thirds, more or less,
+// so that hosts that joined together do not come back together.
+func renewIn(lasts time.Duration) time.Duration {
+	third := max(lasts/3, time.Second)
+	return 2*third - rand.N(third/2)
+}
+
+// renew makes a connection with a new identity, and tries until the present one ends.
+func (l *Link) renew(ctx context.Context, ends time.Time, renewed chan<- connection) {
+	for pause := firstPause; ctx.Err() == nil && time.Now().Before(ends); pause = min(2*pause, mostPause) {
+		var next connection
+		p, err := l.join(ctx)
+		if err == nil && !p.ends.After(ends) {
+			err = errors.New("allotd is not in reach")
+		}
+		if err == nil {
+			next, err = l.dial(p)
+		}
+		if err == nil {
+			select {
+			case renewed <- next:
+			case <-ctx.Done():
+				next.Close()
+			}
+			return
+		}
+		l.o.Log.Info("the identity on the bus is not renewed yet", "ends", ends, "why", err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// connect joins, and connects with the identity that it is given.
+func (l *Link) connect(ctx context.Context) (connection, error) {
+	p, err := l.join(ctx)
+	if err != nil {
+		return connection{}, err
+	}
+	return l.dial(p)
+}
+
+func (l *Link) dial(p place) (connection, error) {
+	c := connection{closed: make(chan struct{}), ends: p.ends}
+	o := append([]nats.Option{
+		nats.Name(l.o.Host), nats.NoReconnect(), nats.Timeout(10 * time.Second), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.CustomInboxPrefix(toHosts + l.name + ".inbox"), nats.FlusherTimeout(10 * time.Second), nats.IgnoreDiscoveredServers(),
+		nats.UserJWT(func() (string, error) { return p.identity, nil }, l.key.Sign),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			l.o.Log.Debug("the bus reports an error", "error", err)
+		}),
+	}, p.secure...)
+	var err error
+	if c.Conn, err = nats.Connect(p.url, o...); err != nil {
+		return connection{}, fmt.Errorf("connect to the bus: %w", err)
+	}
+	return c, nil
+}
+
+// hear has the handlers called for what is sent to this host.
+func (l *Link) hear(c connection) error {
+	sub, err := c.Subscribe(toHosts+l.name+".>", l.receive)
+	if err == nil {
+		err = sub.SetPendingLimits(1000, 4<<20)
+	}
+	if err == nil {
+		err = c.FlushTimeout(10 * time.Second)
+	}
+	if err != nil {
+		return fmt.Errorf("hear the bus: %w", err)
+	}
+	return nil
 }
 
 func (l *Link) receive(m *nats.Msg) {
@@ -295,32 +377,48 @@ func (l *Link) receive(m *nats.Msg) {
 	}
 }
 
-// join asks to be admitted, and returns where the bus is, how it is known, and the host's
-// identity there.
-func (l *Link) join(ctx context.Context) (url string, secure []nats.Option, identity string, err error) {
+// place is where the bus is, how it is known, and the host's identity there.
+type place struct {
+	url      string
+	secure   []nats.Option
+	identity string
+	ends     time.Time // the identity, by this host's clock
+}
+
+// join asks to be admitted.
+func (l *Link) join(ctx context.Context) (place, error) {
 	e, err := l.o.Enrolment()
 	if err != nil {
-		return "", nil, "", err
+		return place{}, err
 	}
+	at := time.Now()
 	host, a, err := l.ask(ctx, e)
 	switch {
 	case err != nil && len(l.last.Servers) > 0 && !errors.Is(err, errRefused):
-		a = l.last // allotd is away, but not the site's servers
+		a, at = l.last, l.lastAt // allotd is away, but not the site's servers
 	case err != nil:
-		return "", nil, "", err
+		return place{}, err
 	case a.Waiting != "":
-		return "", nil, "", waitingError{fmt.Sprintf("%s waits for `allotd approve %s` (%s); its key is %s", l.o.Host, l.o.Host, a.Waiting, l.Key())}
+		return place{}, waitingError{fmt.Sprintf("%s waits for `allotd approve %s` (%s); its key is %s", l.o.Host, l.o.Host, a.Waiting, l.Key())}
 	}
-	l.last = a
+	l.last, l.lastAt = a, at
+	claims, err := jwt.DecodeUserClaims(a.Identity)
+	if err != nil {
+		return place{}, fmt.Errorf("read this host's identity on the bus: %w", err)
+	}
+	p := place{identity: a.Identity, ends: at.Add(time.Duration(claims.Expires-claims.IssuedAt) * time.Second)}
 	if len(a.Servers) > 0 {
-		secure, err = siteTLS(a.Servers, a.CA)
-		return joined(a.Servers), secure, a.Identity, err
+		p.url = joined(a.Servers)
+		p.secure, err = siteTLS(a.Servers, a.CA)
+		return p, err
 	}
 	fingerprint := e.Fingerprint
 	if fingerprint == "" {
 		fingerprint = a.Authority
 	}
-	return "tls://" + net.JoinHostPort(host, strconv.Itoa(a.Port)), []nats.Option{nats.Secure(pinned(fingerprint)), nats.TLSHandshakeFirst()}, a.Identity, nil
+	p.url = "tls://" + net.JoinHostPort(host, strconv.Itoa(a.Port))
+	p.secure = []nats.Option{nats.Secure(pinned(fingerprint)), nats.TLSHandshakeFirst()}
+	return p, nil
 }
 
 // ask asks where the enrolment says, or else on this machine, and returns the host that answered.
