@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/nvml"
 )
 
 // TestMain makes the test binary the process that calls NVML, where it is called so.
@@ -33,30 +33,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// standIn builds the stand-in for NVML and makes it what is loaded. what it says is set by the
+// standIn builds the stand-in for NVML and makes it what is loaded. What it says is set by the
 // function that is returned.
-func standIn(t *testing.T, flags ...string) (set func(text string)) {
+func standIn(t *testing.T, options ...string) (set func(text string)) {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("skip: gcc is not installed: no stand-in for NVML can be built")
+	s := nvml.Build(t, options...)
+	for _, variable := range s.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
 	}
-	dir := t.TempDir()
-	args := append([]string{"-shared", "-fPIC", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "testdata/nvml.c"}, flags...)
-	if out, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	t.Setenv("LD_LIBRARY_PATH", dir)
-	file := filepath.Join(dir, "says")
-	t.Setenv("NVML_STANDIN", file)
 	return func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		s.Says(t, text)
 	}
 }
 

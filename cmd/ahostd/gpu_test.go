@@ -4,8 +4,6 @@ import (
 	"context"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,32 +16,18 @@ import (
 	"github.com/allotment-hpc/allotment/agent/roster"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/nvml"
 )
 
 // ahostd serves what a stand-in for NVML says: also when a GPU is gone. When a call does not
 // return, all else is measured as before.
 func TestServesGPUs(t *testing.T) {
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("skip: gcc is not installed: no stand-in for NVML can be built")
+	library := nvml.Build(t)
+	library.Says(t, "fine")
+	for _, variable := range library.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
 	}
-	library := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), gcc, "-shared", "-fPIC", "-o", filepath.Join(library, "libnvidia-ml.so.1"), "../../agent/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	says := filepath.Join(library, "says")
-	set := func(word string) {
-		t.Helper()
-		if err := os.WriteFile(says+".new", []byte(word+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(says+".new", says); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set("fine")
-	t.Setenv("LD_LIBRARY_PATH", library)
-	t.Setenv("NVML_STANDIN", says)
 	dir := home(t, "ahostd: {every: 1s}\n")
 	serving(t, dir, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -60,7 +44,7 @@ func TestServesGPUs(t *testing.T) {
 		word        string
 		first, both bool
 	}{{"fine", true, true}, {"one", true, false}, {"fine", true, true}, {"hang", false, false}} {
-		set(x.word)
+		library.Says(t, x.word)
 		if !await.Every(ctx, 100*time.Millisecond, func() bool {
 			samples := scrape(t, dir)
 			v, first := busy(samples, 0)

@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/nvml"
 )
 
 // TestPage does what users do, each case in a window of its own, on one farm.
@@ -94,18 +99,43 @@ func jobIsExplained(t *testing.T, s *site) {
 	w.untilText("#job", "no allocation in force matches it")
 }
 
-// hostsAreHeard: the agent of this machine is started, and its host and jobs are shown on a page
-// that is open.
+// hostsAreHeard: the agent of this machine is started, and its host, its GPUs and its jobs are
+// shown on a page that is open, and what a job uses of them in the lists of commands.
 func hostsAreHeard(t *testing.T, s *site) {
-	s.submit(t, filler, "measured", 1)
+	file := filepath.Join(t.TempDir(), "pid")
+	id, err := farm.Submitted(s.run(t, "asub", "-P", "dft", "-J", "measured", "-o", "/dev/null", "echo $$ >"+file+".new; mv "+file+".new "+file+"; exec sleep 600"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := s.open(t)
 	w.visit("/hosts")
 	w.untilText("#agents", "No agent is heard")
-	farm.StartForTest(t, s.Background(context.Background(), "ahostd"))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var pid string
+	if err := await.File(ctx, file, func(text string) bool { pid = strings.TrimSpace(text); return pid != "" }); err != nil {
+		t.Fatal(err)
+	}
+	library := nvml.Build(t)
+	library.Says(t, "fine\n0 "+pid+" 3221225472 30\n")
+	agent := s.Background(context.Background(), "ahostd")
+	agent.Env = append(agent.Env, library.Env...)
+	farm.StartForTest(t, agent)
 	w.untilText("#agents", "here")
+	w.untilText("#agents", "0.81 of 2")
 	w.click("#agents tbody a")
 	w.untilText("#agent", "What its jobs use")
-	w.untilText("#agent tbody", "miniq")
+	w.untilText("#agent tbody", "250 W")
+	w.untilText("#agent", "miniq")
+	w.until("what jobs use of GPUs", `[...document.querySelectorAll('#agent tr')].some(row => row.innerText.endsWith('\t0.00\t0B'))`)
+	query := []string{"-o", "jobid gpuuse gpumem delimiter=','", "-noheader", fmt.Sprint(id)}
+	want, got := fmt.Sprintf("%d,0.30,3 G", id), ""
+	if !await.Every(ctx, 200*time.Millisecond, func() bool { got = strings.TrimSpace(s.run(t, "ajobs", query...)); return got == want }) {
+		t.Errorf("ajobs: %q, want %q", got, want)
+	}
+	if got := strings.Fields(s.run(t, "ahosts", "--agents", "-o", "gpus,gpuuse")); !slices.Equal(got, []string{"GPUS", "GPUUSE", "2", "0.81"}) {
+		t.Errorf("ahosts: %q", got)
+	}
 }
 
 // keyboardAlone: a user without a mouse reaches each page, and sees where the focus is.
