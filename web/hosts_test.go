@@ -48,7 +48,8 @@ func (s *site) hears() {
 		}
 		r := roster.Report{Elapsed: time.Duration(5*n) * time.Second, Jobs: []measure.Job{job(1, os.Getuid(), 5*n), job(2, 5004, 5*n), job(1, 5003, 5*n), job(9, measure.NoUser, 5*n), job(1, os.Getuid(), 5*n)}}
 		r.Jobs[4].Queue = measure.Slurm
-		s.Hosts.Report("n1", r.Encode())
+		text, _ = r.Encode()
+		s.Hosts.Report("n1", text)
 		s.now = s.now.Add(5 * time.Second)
 	}
 }

@@ -36,7 +36,7 @@ type Beat struct {
 	Available *uint64  `json:"available_bytes,omitempty"` // of it; nil: the kernel does not say
 	Load      *float64 `json:"load,omitempty"`            // of the last minute; nil: the kernel does not say
 	Jobs      int      `json:"jobs"`
-	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs
+	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs; LacksJobs
 	GPUs      []GPU    `json:"gpus,omitempty"`  // by their indexes, as many as a heartbeat has room for
 	MoreGPUs  int      `json:"more_gpus,omitempty"`
 }
@@ -214,8 +214,12 @@ func figures(j *measure.Job, d *measure.Disk, t *traffic) []*measure.Value {
 	return append(all, &j.GPU.Devices, &j.GPU.Memory, &j.GPU.SM)
 }
 
-// Encode returns the report as a message. Of more jobs than a report holds it has the first.
-func (r *Report) Encode() []byte {
+// LacksJobs is among a heartbeat's Lacks where the report has no room for all jobs.
+const LacksJobs = "jobs"
+
+// Encode returns the report as a message. Of more jobs than a report holds it has the first,
+// and left is the number of the others.
+func (r *Report) Encode() (message []byte, left int) {
 	const head = 1 + 2*binary.MaxVarintLen64
 	n := 0
 	body := make([]byte, 0, 96*min(len(r.Jobs), MaxJobs))
@@ -231,7 +235,7 @@ func (r *Report) Encode() []byte {
 	b = append(b, reportVersion)
 	b = binary.AppendUvarint(b, uint64(max(0, r.Elapsed.Milliseconds())))
 	b = binary.AppendUvarint(b, uint64(n))
-	return append(b, body...)
+	return append(b, body...), len(r.Jobs) - n
 }
 
 func appendJob(b []byte, j measure.Job) []byte {

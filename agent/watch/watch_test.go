@@ -27,7 +27,8 @@ func beat(t *testing.T, n uint64) []byte {
 func report(seconds int) []byte {
 	key := measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: 1}, User: 1000}
 	r := roster.Report{Elapsed: time.Duration(seconds) * time.Second, Jobs: []measure.Job{{Key: key, Source: measure.FromGroupV2, CPU: measure.Value{N: uint64(seconds) * 1e9, Known: true}}}}
-	return r.Encode()
+	text, _ := r.Encode()
+	return text
 }
 
 func TestHostFallsSilentAndIsWithdrawn(t *testing.T) {

@@ -177,7 +177,8 @@ func report(ctx context.Context, l *bus.Link, host, jobs int) {
 		for i := range jobs {
 			r.Jobs = append(r.Jobs, job(host*jobs+i+1, since))
 		}
-		if err = errors.Join(err, l.Publish(watch.ReportKind, r.Encode())); err != nil {
+		report, _ := r.Encode()
+		if err = errors.Join(err, l.Publish(watch.ReportKind, report)); err != nil {
 			fmt.Fprintln(os.Stderr, "bus:", err)
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func TestGPUsInHeartbeat(t *testing.T) {
 		{Index: 3, Why: "GPU is lost"},
 	}}
 	n := func(n uint64) *uint64 { return &n }
-	b := beatOf(measure.Host{}, sample)
+	b := beatOf(measure.Host{}, sample, 0)
 	if diff := cmp.Diff([]roster.GPU{{Index: 1, Busy: n(40), Used: n(1), Memory: n(2), Celsius: n(60), Watts: n(249)}, {Index: 3}}, b.GPUs); diff != "" {
 		t.Error(diff)
 	}
@@ -77,7 +78,7 @@ func TestGPUsInHeartbeat(t *testing.T) {
 	if _, err := b.Encode(); err != nil {
 		t.Error(err)
 	}
-	if b := beatOf(measure.Host{}, &measure.Sample{}); b.GPUs != nil {
+	if b := beatOf(measure.Host{}, &measure.Sample{}, 0); b.GPUs != nil {
 		t.Errorf("%+v", b.GPUs)
 	}
 }
@@ -106,5 +107,15 @@ func TestTopOfGPUs(t *testing.T) {
 	answer := v.answer()
 	if j := answer.Jobs[0]; j.GPUs == nil || *j.GPUs != 2 || *j.GPUBusy != 1.5 || *j.GPUMemory != 3<<30 || answer.Jobs[2].GPUBusy != nil {
 		t.Errorf("%+v", j)
+	}
+}
+
+// A heartbeat says that its report has no room for all jobs.
+func TestCutReportIsInHeartbeat(t *testing.T) {
+	sample := &measure.Sample{Lacks: []measure.Lack{{Figure: measure.PressureStalls}}}
+	for left, want := range [][]string{{string(measure.PressureStalls)}, {string(measure.PressureStalls), roster.LacksJobs}} {
+		if got := beatOf(measure.Host{}, sample, left).Lacks; !slices.Equal(got, want) {
+			t.Errorf("%d jobs are left out: it lacks %q, want %q", left, got, want)
+		}
 	}
 }

@@ -37,12 +37,15 @@ type heart struct {
 	began    time.Time
 	sequence uint64
 	reported *measure.Sample // last
+	cut      bool            // it had no room for all jobs
 }
 
 func (h *heart) beat() {
 	sample := h.agent.last.Load().sample
 	h.sequence++
-	b := beatOf(measure.ReadHost(""), sample)
+	r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
+	report, left := r.Encode()
+	b := beatOf(measure.ReadHost(""), sample, left)
 	b.Run, b.Sequence = h.run, h.sequence
 	message, err := b.Encode()
 	if err == nil {
@@ -50,16 +53,20 @@ func (h *heart) beat() {
 	}
 	if err == nil && sample != h.reported {
 		h.reported = sample
-		r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
-		err = h.link.Publish(watch.ReportKind, r.Encode())
+		err = h.link.Publish(watch.ReportKind, report)
+	}
+	if (left > 0) != h.cut {
+		h.cut = left > 0
+		h.agent.log.Info("jobs that the report has no room for", "jobs", left, "of", len(sample.Jobs))
 	}
 	if err != nil {
 		h.agent.log.Warn("a heartbeat is not sent", "error", err)
 	}
 }
 
-// beatOf returns the heartbeat of a host, without its number.
-func beatOf(host measure.Host, sample *measure.Sample) roster.Beat {
+// beatOf returns the heartbeat of a host, without its number. left is the number of jobs that
+// its report has no room for.
+func beatOf(host measure.Host, sample *measure.Sample, left int) roster.Beat {
 	b := roster.Beat{Boot: host.Boot, Version: shell.Version, Cores: runtime.NumCPU(), Memory: host.Memory.N, Load: host.Load, Jobs: min(len(sample.Jobs), roster.MaxJobs)}
 	if b.Boot == "" {
 		b.Boot = "unknown"
@@ -71,6 +78,9 @@ func beatOf(host measure.Host, sample *measure.Sample) roster.Beat {
 		if n := len(b.Lacks); n == 0 || b.Lacks[n-1] != string(l.Figure) { // they are sorted
 			b.Lacks = append(b.Lacks, string(l.Figure))
 		}
+	}
+	if left > 0 {
+		b.Lacks = append(b.Lacks, roster.LacksJobs)
 	}
 	for i := range sample.GPUs {
 		b.GPUs = append(b.GPUs, gpuOf(&sample.GPUs[i]))
