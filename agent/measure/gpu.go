@@ -114,13 +114,14 @@ func (r *GPUReading) listed() bool {
 }
 
 // lacks says what of the jobs' use of GPUs can't be measured. It is nothing on a host without
-// GPUs, and where no job is.
+// GPUs. Where no job is it is only that nothing is known of them: jobs that need GPUs may fail
+// there at once, so that the host seems idle.
 func (r *GPUReading) lacks(jobs int) (all []Lack) {
-	if jobs == 0 {
-		return nil
-	}
-	if r.Why != "" {
+	switch {
+	case r.Why != "":
 		return []Lack{{GPUs, jobs, r.Why}}
+	case jobs == 0:
+		return nil
 	}
 	why := map[string][]int{}
 	for i := range r.GPUs {

@@ -78,8 +78,15 @@ func TestGPUsInHeartbeat(t *testing.T) {
 	if _, err := b.Encode(); err != nil {
 		t.Error(err)
 	}
-	if b := beatOf(measure.Host{}, &measure.Sample{}, 0); b.GPUs != nil {
-		t.Errorf("%+v", b.GPUs)
+	// A host whose NVML does not answer says so also when it has no jobs.
+	why := ""
+	s := measure.New(measure.Options{Proc: t.TempDir(), GPUs: func(time.Time) measure.GPUReading { return measure.GPUReading{Why: why} }})
+	defer s.Close()
+	for _, why = range []string{"", "no answer"} {
+		sample := s.Sample(time.Unix(100, 0))
+		if b := beatOf(measure.Host{}, &sample, 0); b.GPUs != nil || slices.Contains(b.Lacks, string(measure.GPUs)) != (why != "") {
+			t.Errorf("%q: %+v", why, b)
+		}
 	}
 }
 
