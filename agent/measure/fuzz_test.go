@@ -12,7 +12,7 @@ func FuzzTexts(f *testing.F) {
 	for _, text := range []string{
 		"usage_usec 1500000\nuser_usec 1\n", "0.52 0.58 0.59 2/345 6789\n", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n", "8:16 Read 4096\nTotal 1\n",
 		"some avg10=0.00 avg60=0.00 avg300=0.00 total=18446744073709551615\n", "read_bytes: 1\nwrite_bytes: 2\n", "1 2 3 4\n",
-		"VmSwap:\t 1 kB\n", "   8       0 sda 1\n", "SLURM_JOB_ID=7\x00LSB_JOBID=5\x00LSB_JOBINDEX=2\x00ALLOTMENT_JOBID=1[2]\x00",
+		"VmSwap:\t 1 kB\n", "   8       0 sda 1\n", "SLURM_JOB_ID=7\x00LSB_JOBID=5\x00LSB_JOBINDEX=2\x00MINIQ_JOBID=1[2]\x00",
 		"system.slice/slurmstepd.scope/job_12/step_0", "slurm/uid_1000/job_12", "lsf/c/job.12[3].1.2", "/../..//job_1",
 	} {
 		f.Add(text)

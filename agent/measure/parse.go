@@ -215,7 +215,7 @@ func ParseEnvironment(text []byte) (c Claims) {
 			continue
 		}
 		switch name {
-		case "ALLOTMENT_JOBID":
+		case "MINIQ_JOBID": // of the bundled queue alone
 			c.Miniq = jobID(value)
 		case "SLURM_JOB_ID":
 			c.Slurm = jobID(value)

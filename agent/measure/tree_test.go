@@ -251,7 +251,7 @@ func TestKeeper(t *testing.T) {
 	m := newTree(t)
 	m.mounts()
 	keeper := pid{n: 10, parent: 9, name: "miniq-keeper", start: 1, cpu: 3, reaped: 1000, written: 1 << 20} // it had another job before
-	first := pid{n: 20, parent: 10, name: "sh", start: 5, cpu: 10, written: 100, env: "LSB_JOBID=3,LSB_JOBINDEX=2,SLURM_JOB_ID=3,ALLOTMENT_JOBID=3[2]"}
+	first := pid{n: 20, parent: 10, name: "sh", start: 5, cpu: 10, written: 100, env: "LSB_JOBID=3,LSB_JOBINDEX=2,SLURM_JOB_ID=3,ALLOTMENT_JOBID=3[2],MINIQ_JOBID=3[2]"}
 	m.pid(keeper)
 	m.pid(first)
 	s := m.sampler()
@@ -296,7 +296,9 @@ func TestClaims(t *testing.T) {
 	m.pid(pid{n: 11, parent: 10, name: "env", start: 2, env: "SLURM_JOB_ID=99"}) // stays in its parent's job
 	m.pid(pid{n: 12, parent: 1, name: "x", start: 2, env: "LSB_JOBID=5,LSB_JOBINDEX=0"})
 	m.pid(pid{n: 13, parent: 1, name: "x", start: 2, env: "LSB_JOBID=5,LSB_JOBINDEX=4"})
-	m.pid(pid{n: 14, parent: 1, name: "x", start: 2, env: "ALLOTMENT_JOBID=2,SLURM_JOB_ID=3"}) // sbatch within a job of miniq
+	m.pid(pid{n: 14, parent: 1, name: "x", start: 2, env: "MINIQ_JOBID=2,SLURM_JOB_ID=3"}) // sbatch within a job of miniq
+	m.pid(pid{n: 15, parent: 1, name: "x", start: 2, env: "SLURM_JOB_ID=8,LSB_JOBID=8,LSB_JOBINDEX=0,ALLOTMENT_JOBID=8"}) // asub on Slurm
+	m.pid(pid{n: 16, parent: 1, name: "x", start: 2, env: "LSB_JOBID=9,LSB_JOBINDEX=2,ALLOTMENT_JOBID=9[2]"})             // and on LSF
 	for i, id := range []string{"", "0", "-1", "1x", "1[0x]", "99999999999999999999", "\x1b[31m", strings.Repeat("1", 5000)} {
 		m.pid(pid{n: 30 + i, parent: 1, name: "y", start: 2, env: "SLURM_JOB_ID=" + id})
 	}
@@ -315,7 +317,7 @@ func TestClaims(t *testing.T) {
 	for _, j := range got.Jobs {
 		keys[string(j.Queue)+" "+j.IDText()+" "+j.UserText()] = j.Processes.N
 	}
-	if diff := cmp.Diff(map[string]uint64{"slurm 1 1000": 2, "lsf 5 1000": 1, "lsf 5[4] 1000": 1, "slurm 3 1000": 1}, keys); diff != "" {
+	if diff := cmp.Diff(map[string]uint64{"slurm 1 1000": 2, "lsf 5 1000": 1, "lsf 5[4] 1000": 1, "slurm 3 1000": 1, "slurm 8 1000": 1, "lsf 9[2] 1000": 1}, keys); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -36,7 +36,7 @@ type Beat struct {
 	Available *uint64  `json:"available_bytes,omitempty"` // of it; nil: the kernel does not say
 	Load      *float64 `json:"load,omitempty"`            // of the last minute; nil: the kernel does not say
 	Jobs      int      `json:"jobs"`
-	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs; LacksJobs
+	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs; LacksReport
 	GPUs      []GPU    `json:"gpus,omitempty"`  // by their indexes, as many as a heartbeat has room for
 	MoreGPUs  int      `json:"more_gpus,omitempty"`
 }
@@ -214,8 +214,8 @@ func figures(j *measure.Job, d *measure.Disk, t *traffic) []*measure.Value {
 	return append(all, &j.GPU.Devices, &j.GPU.Memory, &j.GPU.SM)
 }
 
-// LacksJobs is among a heartbeat's Lacks where the report has no room for all jobs.
-const LacksJobs = "jobs"
+// LacksReport is among a heartbeat's Lacks where the report has no room for all jobs.
+const LacksReport = "report"
 
 // Encode returns the report as a message. Of more jobs than a report holds it has the first,
 // and left is the number of the others.

@@ -120,7 +120,7 @@ func TestTopOfGPUs(t *testing.T) {
 // A heartbeat says that its report has no room for all jobs.
 func TestCutReportIsInHeartbeat(t *testing.T) {
 	sample := &measure.Sample{Lacks: []measure.Lack{{Figure: measure.PressureStalls}}}
-	for left, want := range [][]string{{string(measure.PressureStalls)}, {string(measure.PressureStalls), roster.LacksJobs}} {
+	for left, want := range [][]string{{string(measure.PressureStalls)}, {string(measure.PressureStalls), roster.LacksReport}} {
 		if got := beatOf(measure.Host{}, sample, left).Lacks; !slices.Equal(got, want) {
 			t.Errorf("%d jobs are left out: it lacks %q, want %q", left, got, want)
 		}

@@ -80,7 +80,7 @@ func beatOf(host measure.Host, sample *measure.Sample, left int) roster.Beat {
 		}
 	}
 	if left > 0 {
-		b.Lacks = append(b.Lacks, roster.LacksJobs)
+		b.Lacks = append(b.Lacks, roster.LacksReport)
 	}
 	for i := range sample.GPUs {
 		b.GPUs = append(b.GPUs, gpuOf(&sample.GPUs[i]))

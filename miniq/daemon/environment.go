@@ -72,6 +72,7 @@ func jobVariables(s *manager.StartRun, dir string, as miniq.Environment) []varia
 		set("LSB_MCPU_HOSTS", strings.Join(counted, " ")),
 		set("LSB_DJOB_NUMPROC", strconv.Itoa(len(hosts))),
 		set("ALLOTMENT_JOBID", s.ID.String()),
+		set("MINIQ_JOBID", s.ID.String()), // asub sets the others on other queues, too
 		set("ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)),
 	}
 	if as == miniq.EnvironmentSlurm {
