@@ -296,7 +296,7 @@ func TestClaims(t *testing.T) {
 	m.pid(pid{n: 11, parent: 10, name: "env", start: 2, env: "SLURM_JOB_ID=99"}) // stays in its parent's job
 	m.pid(pid{n: 12, parent: 1, name: "x", start: 2, env: "LSB_JOBID=5,LSB_JOBINDEX=0"})
 	m.pid(pid{n: 13, parent: 1, name: "x", start: 2, env: "LSB_JOBID=5,LSB_JOBINDEX=4"})
-	m.pid(pid{n: 14, parent: 1, name: "x", start: 2, env: "MINIQ_JOBID=2,SLURM_JOB_ID=3"}) // sbatch within a job of miniq
+	m.pid(pid{n: 14, parent: 1, name: "x", start: 2, env: "MINIQ_JOBID=2,SLURM_JOB_ID=3"})                                // sbatch within a job of miniq
 	m.pid(pid{n: 15, parent: 1, name: "x", start: 2, env: "SLURM_JOB_ID=8,LSB_JOBID=8,LSB_JOBINDEX=0,ALLOTMENT_JOBID=8"}) // asub on Slurm
 	m.pid(pid{n: 16, parent: 1, name: "x", start: 2, env: "LSB_JOBID=9,LSB_JOBINDEX=2,ALLOTMENT_JOBID=9[2]"})             // and on LSF
 	for i, id := range []string{"", "0", "-1", "1x", "1[0x]", "99999999999999999999", "\x1b[31m", strings.Repeat("1", 5000)} {
