@@ -6,9 +6,10 @@
 #   packaging/live.sh FILE.deb FILE.rpm [OLD.deb]
 #
 # OLD is the package that is upgraded. Without one it is built from the last release, or
-# where there is none from fifty commits ago, or as many as the clone has. VM_DIR keeps the
-# image (default /var/tmp/allotment-vm), VM_SUITE is bookworm or trixie. It ends with
-# status 77, and a line that says why, where no VM can be had.
+# where there is none from fifty commits ago, or as many as the clone has; if that does not
+# build, from one of the four before. VM_DIR keeps the image (default /var/tmp/allotment-vm),
+# VM_SUITE is bookworm or trixie. It ends with status 77, and a line that says why, where no
+# VM can be had.
 set -euo pipefail
 
 say() { printf 'live: %3d s: %s\n' "$SECONDS" "$*"; }
@@ -39,10 +40,20 @@ say "$answer"
 cp "$new" "$dir/new.deb" # others may build the packages anew meanwhile
 cp "$rpm" "$dir/new.rpm"
 if [ -z "$old" ]; then
-    revision=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || git rev-list --first-parent -n 51 HEAD | tail -n 1)
-    mkdir "$dir/tree"
-    git archive "$revision" | tar -x -C "$dir/tree"
-    make -C "$dir/tree" VERSION=0~a KINDS=deb package >"$dir/tree.log" 2>&1 || { tail -n 20 "$dir/tree.log"; die "no package of $revision could be built"; }
+    # A revision between two that were tested may not build: then an older one is taken.
+    revisions=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || git rev-list --first-parent -n 55 HEAD | tail -n 5)
+    for revision in $revisions; do
+        rm -rf "$dir/tree"
+        mkdir "$dir/tree"
+        git archive "$revision" | tar -x -C "$dir/tree"
+        if make -C "$dir/tree" VERSION=0~a KINDS=deb package >"$dir/tree.log" 2>&1; then
+            break
+        fi
+        tail -n 20 "$dir/tree.log"
+        say "no package of $revision could be built"
+        revision=
+    done
+    [ -n "$revision" ] || die "no older package could be built"
     old=$(echo "$dir"/tree/dist/*.deb)
     say "the old package is that of $revision"
 fi
