@@ -37,28 +37,32 @@ type heart struct {
 	began    time.Time
 	sequence uint64
 	reported *measure.Sample // last
-	cut      bool            // it had no room for all jobs
+	left     int             // jobs that its report had no room for
 }
 
 func (h *heart) beat() {
 	sample := h.agent.last.Load().sample
 	h.sequence++
-	r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
-	report, left := r.Encode()
+	var report []byte // nil: the last one stands
+	left := h.left
+	if sample != h.reported {
+		r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
+		report, left = r.Encode()
+	}
 	b := beatOf(measure.ReadHost(""), sample, left)
 	b.Run, b.Sequence = h.run, h.sequence
 	message, err := b.Encode()
 	if err == nil {
 		err = h.link.Publish(watch.BeatKind, message)
 	}
-	if err == nil && sample != h.reported {
+	if err == nil && report != nil {
 		h.reported = sample
 		err = h.link.Publish(watch.ReportKind, report)
 	}
-	if (left > 0) != h.cut {
-		h.cut = left > 0
+	if (left > 0) != (h.left > 0) {
 		h.agent.log.Info("jobs that the report has no room for", "jobs", left, "of", len(sample.Jobs))
 	}
+	h.left = left
 	if err != nil {
 		h.agent.log.Warn("a heartbeat is not sent", "error", err)
 	}
