@@ -405,7 +405,7 @@ func TestPrivileges(t *testing.T) {
 func TestPrivilegesWithoutNetworks(t *testing.T) {
 	h := startWith(t, install(t, false), "ahostd: {every: 1s}\n")
 	h.serving(t)
-	h.metrics(t) // it has asked by then
+	h.metrics(t) // the client sends its first request before it serves metrics
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
