@@ -81,6 +81,28 @@ type Record struct {
 	Spec    Spec          `json:"spec"` // as it is now; its environment is left out
 	Runs    []RunRecord   `json:"runs"`
 	History []HistoryLine `json:"history"`
+
+	Settings []SettingRecord `json:"settings,omitempty"` // by key
+	Files    []FileRecord    `json:"files,omitempty"`    // by name
+}
+
+// SettingRecord is what the job, or its owner, last set under a key. Its texts are the user's own.
+type SettingRecord struct {
+	Key   string    `json:"key"`
+	Value string    `json:"value"`
+	At    time.Time `json:"at"`
+	Run   int       `json:"run,omitempty"` // 0: it concerns none
+	Host  string    `json:"host,omitempty"`
+}
+
+// FileRecord is a file that travels with the job.
+type FileRecord struct {
+	Name       string    `json:"name"`
+	Size       int64     `json:"size"` // bytes
+	Executable bool      `json:"executable,omitempty"`
+	At         time.Time `json:"at"`
+	Run        int       `json:"run,omitempty"`
+	Host       string    `json:"host,omitempty"`
 }
 
 // RunRecord is how a run went.
@@ -102,4 +124,5 @@ type HistoryLine struct {
 	Run    int       `json:"run,omitempty"` // 0: it concerns none
 	Event  string    `json:"event"`
 	Detail string    `json:"detail,omitempty"`
+	Host   string    `json:"host,omitempty"` // whose agent wrote it; "": the queue did
 }

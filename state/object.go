@@ -58,6 +58,11 @@ type Change struct {
 	End    *End
 	Final  *backends.Job // how it ended, as the queue shows it
 	Doubt  bool          // verify the object, and set it aside if it is damaged
+
+	Host   string   // whose segment (see Segment); "": the queue's own
+	Set    *Setting // CheckSetting has passed it
+	Attach *File    // CheckFile has passed it
+	Merge  []byte   // another object of the job, from elsewhere; an Inspector has verified it
 }
 
 // Submission is what a job is submitted with.
