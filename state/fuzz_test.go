@@ -53,3 +53,53 @@ func FuzzObject(f *testing.F) {
 		_, _ = m.verify(damaged, backends.ID{Job: 1})
 	})
 }
+
+// An object from elsewhere, however damaged, is refused or merged, and a merged one is sound.
+func FuzzForeign(f *testing.F) {
+	i := inspector(f)
+	f.Cleanup(i.Close)
+	id := backends.ID{Job: 1}
+	object, err := i.m.build(id, nil, []Change{
+		{ID: id, Seq: 1, RunNo: 1, Host: "h1", At: time.Unix(1, 0), Event: "started", Begin: &Begin{Host: "h1"}, Set: &Setting{"stage", "place"}},
+		{ID: id, Seq: 2, RunNo: 1, Host: "h1", At: time.Unix(2, 0), Event: "attached", Attach: &File{Name: "go.sh", Data: []byte("true")}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for at := 0; at < len(object); at += 61 {
+		f.Add(uint32(at), byte(0xff), uint32(len(object)))
+	}
+	f.Fuzz(func(t *testing.T, at uint32, with byte, size uint32) {
+		damaged := append([]byte{}, object[:min(int(size), len(object))]...)
+		if int(at) < len(damaged) {
+			damaged[at] ^= with
+		}
+		if _, _, err := i.Read(damaged, id); err != nil {
+			return
+		}
+		merged, err := i.Merge(id, damaged, object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := i.Read(merged, id); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The name of a job, and its progress, are what is written again, or refused.
+func FuzzNames(f *testing.F) {
+	for _, s := range []string{"slurm/12", "lsf/12.3", "slurm/12.-1", "../../x", "40 step 3 of 7", "101", "7"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if j, err := ParseJob(s); err == nil && j.String() != s {
+			t.Errorf("%q reads as %v", s, j)
+		}
+		if p, err := ParseProgress(s); err == nil {
+			if again, err := ParseProgress(p.String()); err != nil || again != p {
+				t.Errorf("%q reads as %v, which reads as %v, %v", s, p, again, err)
+			}
+		}
+	})
+}

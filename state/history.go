@@ -7,7 +7,7 @@ const maxHistory = 1000 // lines
 
 // historyOnly reports whether a change is a line of history and nothing else.
 func (c *Change) historyOnly() bool {
-	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt
+	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt && c.Set == nil && c.Attach == nil && c.Merge == nil
 }
 
 // dropOldLines drops the first lines of a job's changes that would not stay in its object.
@@ -42,5 +42,9 @@ func (m *memory) shorten(object []byte, changes []Change) error {
 	if len(object) < longObject && len(changes) <= maxHistory {
 		return nil
 	}
-	return m.exec("DELETE FROM history WHERE event <> 'submitted' AND (seq, n) <= (SELECT seq, n FROM history ORDER BY seq DESC, n DESC LIMIT 1 OFFSET ?)", int64(maxHistory))
+	err := m.exec("DELETE FROM history WHERE host = '' AND event <> 'submitted' AND (seq, n) <= (SELECT seq, n FROM history WHERE host = '' ORDER BY seq DESC, n DESC LIMIT 1 OFFSET ?)", int64(maxHistory))
+	if err == nil {
+		err = m.exec("DELETE FROM history WHERE host <> '' AND event <> 'submitted' AND (run, seq, n, host) <= (SELECT run, seq, n, host FROM history WHERE host <> '' AND event <> 'submitted' ORDER BY run DESC, seq DESC, n DESC, host DESC LIMIT 1 OFFSET ?)", int64(maxHistory))
+	}
+	return err
 }

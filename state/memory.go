@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -16,22 +17,31 @@ import (
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 )
 
-//go:embed schema.sql
-var schema string
+// schema is every object's; own is added when a job first sets or attaches something.
+var (
+	//go:embed schema.sql
+	schema string
+	//go:embed own.sql
+	own string
+)
 
 // As the schema says.
 const (
 	pageSize      = 1024
 	applicationID = 1634495599 // "allo"
-	schemaVersion = 1
+	schemaVersion = 2
 )
 
 // memory is a database in memory in which objects are built and read, one at a
 // time. It is not safe for concurrent use.
 type memory struct {
 	conn  *sqlite3.SQLiteConn
-	empty []byte // an object with the schema alone
-	room  []byte // of padded
+	empty []byte  // an object with the schema alone
+	room  []byte  // of padded
+	other *memory // in which objects that are merged are read; nil: none was
+
+	version int64 // of the object that was opened last
+	own     bool  // it has the tables of own.sql
 }
 
 func newMemory() (*memory, error) {
@@ -40,8 +50,10 @@ func newMemory() (*memory, error) {
 		return nil, err
 	}
 	m := &memory{conn: conn}
-	if err := m.exec(schema); err != nil {
-		return nil, errors.Join(err, m.conn.Close())
+	for _, query := range []string{"PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", schema} {
+		if err := m.exec(query); err != nil {
+			return nil, errors.Join(err, m.conn.Close())
+		}
 	}
 	if m.empty, err = m.conn.Serialize("main"); err != nil {
 		return nil, errors.Join(err, m.conn.Close())
@@ -49,7 +61,12 @@ func newMemory() (*memory, error) {
 	return m, nil
 }
 
-func (m *memory) close() { _ = m.conn.Close() }
+func (m *memory) close() {
+	if m.other != nil {
+		m.other.close()
+	}
+	_ = m.conn.Close()
+}
 
 func (m *memory) exec(query string, args ...driver.Value) error {
 	_, err := m.conn.Exec(query, args)
@@ -83,13 +100,22 @@ func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte,
 	if !begun {
 		object = m.empty
 	}
-	if err := m.conn.Deserialize(m.padded(object, changes), "main"); err != nil {
+	old, err := m.outdated(object)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		object = m.empty
+	}
+	if err := m.conn.Deserialize(m.padded(object, old.size(), changes), "main"); err != nil {
 		return nil, err
 	}
 	if err := m.exec("BEGIN"); err != nil {
 		return nil, err
 	}
-	var err error
+	if old != nil {
+		err = m.insert(old)
+	}
 	if !begun && id.Index > 0 {
 		err = m.putElement(id)
 	}
@@ -140,11 +166,17 @@ func (m *memory) renew() error {
 // padded returns an object with as much room as changes could need, valid until the
 // next call: the driver deserializes into a buffer that does not grow. SQLite goes by
 // the page count in the header, and takes what is behind those pages when it needs more.
-func (m *memory) padded(object []byte, changes []Change) []byte {
+func (m *memory) padded(object []byte, more int, changes []Change) []byte {
 	const fixed, perChange, perItem = 16 << 10, 1 << 10, 64 // several times what the rows take
-	room := fixed
+	room := fixed + more
 	for i := range changes {
-		room += perChange + 2*len(changes[i].Detail)
+		room += perChange + 2*len(changes[i].Detail) + 3*len(changes[i].Merge)
+		if s := changes[i].Set; s != nil {
+			room += 2 * (len(s.Key) + len(s.Value))
+		}
+		if f := changes[i].Attach; f != nil {
+			room += len(f.Data) + len(f.Data)/8
+		}
 		if f := changes[i].Final; f != nil {
 			room += perChange + 12*(len(f.Name)+len(f.Project)+len(f.Step)+len(f.Reason)+len(f.Mark)) // as JSON
 			for _, list := range [][]string{f.Asked, f.Pinned} {
@@ -184,8 +216,8 @@ func (m *memory) apply(c *Change) error {
 		}
 	}
 	if c.Event != "" {
-		err := m.exec("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?)",
-			int64(c.Seq), int64(c.N), stamp(c.At), int64(c.RunNo), c.Event, c.Detail)
+		err := m.exec("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?)",
+			int64(c.Seq), int64(c.N), int64(c.RunNo), c.Host, stamp(c.At), c.Event, c.Detail)
 		if err != nil {
 			return err
 		}
@@ -211,10 +243,18 @@ func (m *memory) apply(c *Change) error {
 		if at.IsZero() {
 			at = c.At
 		}
-		return m.exec("UPDATE results SET ended = ?, exit_code = ?, user_us = ?, system_us = ?, max_rss = ?, why = ? WHERE run = ?",
-			stamp(at), int64(e.ExitCode), e.User.Microseconds(), e.System.Microseconds(), e.MaxRSS, e.Why, int64(c.RunNo))
+		err := m.exec("UPDATE results SET ended = ?, exit_code = ?, user_us = ?, system_us = ?, max_rss = ?, why = ? WHERE run = ? AND ? IN ('', host)",
+			stamp(at), int64(e.ExitCode), e.User.Microseconds(), e.System.Microseconds(), e.MaxRSS, e.Why, int64(c.RunNo), c.Host)
+		if err != nil {
+			return err
+		}
 	}
-	return nil
+	if c.Merge != nil {
+		if err := m.mergeIn(c.Merge); err != nil {
+			return err
+		}
+	}
+	return m.applyOwn(c)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
@@ -242,7 +282,11 @@ func (m *memory) open(object []byte) error {
 	case version > schemaVersion:
 		return fmt.Errorf("a newer version of Allotment wrote it (schema %d, this program's is %d)", version, schemaVersion)
 	}
-	return nil
+	m.version, m.own = version, false
+	return m.query("SELECT count(*) FROM sqlite_schema WHERE name = 'settings'", func(row []driver.Value) error {
+		m.own = number(row[0]) > 0
+		return nil
+	})
 }
 
 func (m *memory) number(query string) (n int64, err error) {
@@ -275,19 +319,25 @@ func (m *memory) read(data []byte) (*object, error) {
 		return nil, err
 	}
 	r := new(backends.Record)
-	err = m.query("SELECT at, run, event, detail FROM history ORDER BY seq, n", func(row []driver.Value) error {
-		at, err := time.Parse(time.RFC3339Nano, text(row[0]))
-		r.History = append(r.History, backends.HistoryLine{At: at, Run: int(number(row[1])), Event: text(row[2]), Detail: text(row[3])})
+	err = m.query("SELECT "+m.lineColumns()+" FROM history ORDER BY seq, n, run", func(row []driver.Value) error {
+		at, err := time.Parse(time.RFC3339Nano, text(row[4]))
+		r.History = append(r.History, backends.HistoryLine{At: at, Run: int(number(row[2])), Event: text(row[5]), Detail: text(row[6]), Host: text(row[3])})
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = m.query("SELECT run, host, started, ended, exit_code, user_us, system_us, max_rss, why FROM results ORDER BY run", func(row []driver.Value) error {
+	slices.SortStableFunc(r.History, func(a, b backends.HistoryLine) int {
+		return lineKey{Segment: Segment{a.Run, a.Host}}.inOrder(lineKey{Segment: Segment{b.Run, b.Host}})
+	})
+	err = m.query("SELECT run, host, started, ended, exit_code, user_us, system_us, max_rss, why FROM results ORDER BY run, host", func(row []driver.Value) error {
 		run, err := readRun(row)
 		r.Runs = append(r.Runs, run)
 		return err
 	})
+	if err == nil {
+		err = m.readOwn(r)
+	}
 	return &object{rows, r}, err
 }
 
