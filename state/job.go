@@ -54,6 +54,15 @@ func (s Sequence) Compare(o Sequence) int {
 	return cmp.Or(cmp.Compare(s.Run, o.Run), cmp.Compare(s.N, o.N))
 }
 
+// Check returns an error for a sequence that no job has: no forged number shuts out all later
+// ones.
+func (s Sequence) Check() error {
+	if s.Run < 0 || s.Run > maxRun || s.N > maxSeq {
+		return fmt.Errorf("run %d, line %d: no job has them", s.Run, s.N)
+	}
+	return nil
+}
+
 // Segment names what one run did on one host: it alone writes there. Of the queue's own
 // record, as miniq's, Host is empty.
 type Segment struct {
