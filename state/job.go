@@ -90,7 +90,7 @@ const (
 	MaxValue    = 4 << 10 // bytes
 	MaxFiles    = 16
 	MaxFile     = 1 << 20 // bytes
-	MaxObject   = 64 << 20
+	MaxObject   = 48 << 20
 )
 
 // ProgressKey is the setting that holds a job's progress.
