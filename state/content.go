@@ -43,9 +43,10 @@ func (k lineKey) compare(o lineKey) int {
 	return cmp.Or(cmp.Compare(k.order(), o.order()), cmp.Compare(k.seq, o.seq), cmp.Compare(k.n, o.n), strings.Compare(k.Host, o.Host), cmp.Compare(k.Run, o.Run))
 }
 
-// inOrder is the order in which lines are read: the queue's, then by run and host.
+// inOrder is the order in which lines are read that are in the order of their seq: the queue's,
+// then by run and host.
 func (k lineKey) inOrder(o lineKey) int {
-	return cmp.Or(cmp.Compare(k.order(), o.order()), strings.Compare(k.Host, o.Host), cmp.Compare(k.seq, o.seq), cmp.Compare(k.n, o.n), cmp.Compare(k.Run, o.Run))
+	return cmp.Or(cmp.Compare(k.order(), o.order()), strings.Compare(k.Host, o.Host))
 }
 
 type line struct{ at, event, detail string }
