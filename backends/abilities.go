@@ -136,6 +136,14 @@ type ForWrappers struct {
 	Reorder func(ctx context.Context, ids []ID, position int, bottom bool) Errors
 	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
 	Record func(ctx context.Context, id ID) (*Record, error)
+	// Set keeps a fact of a job's own in the state object that the queue keeps of it: the caller is
+	// its owner or an administrator. ErrWrongState: the job has ended. nil: the queue keeps none; the
+	// agents do.
+	Set func(ctx context.Context, id ID, key, value string) error
+	// Attach keeps a file there. nil: as Set.
+	Attach func(ctx context.Context, id ID, f Attachment) error
+	// Attached reads it. nil: as Set.
+	Attached func(ctx context.Context, id ID, name string) (Attachment, error)
 	// History returns jobs that have ended or were requeued, with their runs, from what the queue
 	// keeps of them; LSF and Slurm do so in their accounting. nil: ahist can't.
 	History func(ctx context.Context, q PastQuery) (PastJobs, error)

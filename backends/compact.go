@@ -58,6 +58,7 @@ type CompactJob struct {
 	Ending      bool          `json:"en,omitempty"`
 	Lost        bool          `json:"lo,omitempty"`
 	Resuming    bool          `json:"rs,omitempty"`
+	Progress    string        `json:"pg,omitempty"`
 }
 
 // Compact is the job for JSON.
@@ -70,7 +71,7 @@ func (j *Job) Compact() CompactJob {
 		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
 		Component: j.Component, HostNumber: j.HostNumber, ArrayLimit: j.ArrayLimit, Considered: nanoseconds(j.Considered),
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming, Progress: j.Progress,
 	}
 }
 
@@ -84,7 +85,7 @@ func (j *CompactJob) Job() Job {
 		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, Awaited: j.Awaited, FailedSaves: j.FailedSaves, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
 		Component: j.Component, HostNumber: j.HostNumber, ArrayLimit: j.ArrayLimit, Considered: timeOf(j.Considered),
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming, Progress: j.Progress,
 	}
 }
 

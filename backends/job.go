@@ -141,6 +141,7 @@ type Job struct {
 	Mark        string        // the engine's mark from its last Requeue or Suspend (see Act)
 	DummyFor    ID            // of a dummy job: the job that it holds a slot for, of a standby job its own, or its array's; zero: it is none (see Dummy)
 	ExitCode    int           // of an ended job; 128 + signal for a killed one
+	Progress    string        // how far it is by its own words: 40 step 3 of 7 (percent, then the user's text); "": it says nothing
 
 	// Where it may run and what it needs there (R32).
 	Unserved   string    // what of its request the backend does not understand, for people; "": all is understood. No job is preempted for such a job

@@ -105,6 +105,13 @@ type FileRecord struct {
 	Host       string    `json:"host,omitempty"`
 }
 
+// Attachment is such a file with its content.
+type Attachment struct {
+	Name       string
+	Executable bool
+	Data       []byte
+}
+
 // RunRecord is how a run went.
 type RunRecord struct {
 	Run      int           `json:"run"`

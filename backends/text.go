@@ -108,7 +108,7 @@ func (c Change) MapTexts(f func(string) string) Change {
 
 // MapTexts is the Job with f applied to each of its texts.
 func (j Job) MapTexts(f func(string) string) Job {
-	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Group, &j.Tag, &j.Reason, &j.Mark, &j.Unserved} {
+	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Group, &j.Tag, &j.Reason, &j.Mark, &j.Unserved, &j.Progress} {
 		*p = f(*p)
 	}
 	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Planned, &j.Keeps} {
@@ -125,6 +125,9 @@ func (r *Record) MapTexts(f func(string) string) {
 	}
 	for i := range r.Runs {
 		r.Runs[i].Why = f(r.Runs[i].Why)
+	}
+	for i := range r.Settings {
+		r.Settings[i].Value = f(r.Settings[i].Value)
 	}
 }
 

@@ -37,6 +37,8 @@ const (
 	OpJobs      Op = "jobs"
 	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
 	OpRecord    Op = "record" // the state object of IDs[0]
+	OpNote      Op = "note"   // Setting or File, into the state object of IDs[0]
+	OpFile      Op = "file"   // the file named Name in that object
 	OpQueues    Op = "queues"
 	OpModify    Op = "modify"
 	OpSignal    Op = "signal" // number Signal, to the running IDs
@@ -74,6 +76,9 @@ type Request struct {
 	OpenHosts    bool                      `json:"open_hosts,omitempty"`
 	Reason       string                    `json:"reason,omitempty"`
 	Keep         *time.Duration            `json:"keep,omitempty"` // OpCompact; nil: as the config says
+	Setting      *Setting                  `json:"setting,omitempty"`
+	File         *File                     `json:"file,omitempty"` // its data is not escaped
+	Name         string                    `json:"name,omitempty"`
 }
 
 // submitted is a Response without what the answer to a submission never has; see
@@ -120,8 +125,22 @@ type Response struct {
 	Status    *Status               `json:"status,omitempty"`
 	Record    *backends.Record      `json:"record,omitempty"`
 	Compacted *Compacted            `json:"compacted,omitempty"`
+	File      *File                 `json:"file,omitempty"` // its data is not escaped
 
 	Queues []backends.Queue `json:"queues,omitempty"`
+}
+
+// Setting is a fact of a job's own.
+type Setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// File is a file that travels with a job.
+type File struct {
+	Name       string `json:"name"`
+	Executable bool   `json:"executable,omitempty"`
+	Data       []byte `json:"data,omitempty"`
 }
 
 // HostSets are the sets of hosts that the parts of an answer have named so far.

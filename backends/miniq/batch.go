@@ -23,7 +23,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{
 			Terminals: true, Resources: true, SharesState: true,
-			Queues: c.queues, Modify: c.modify, Reorder: c.reorder, Reopen: c.reopen, KillNow: c.killNow, InGroup: inGroup, Record: c.Record, History: c.history, Output: c.output, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, CloseHosts: c.closeHosts,
+			Queues: c.queues, Modify: c.modify, Reorder: c.reorder, Reopen: c.reopen, KillNow: c.killNow, InGroup: inGroup, Record: c.Record, Set: c.set, Attach: c.attach, Attached: c.attached, History: c.history, Output: c.output, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, CloseHosts: c.closeHosts,
 		},
 	}
 }

@@ -21,6 +21,10 @@ func (d *daemon) recordEntry(e *entry, event manager.Event, effects []manager.Ef
 		n.submitted(e, ev, result)
 	case manager.Reopen:
 		n.reopened(e, ev)
+	case manager.Note:
+		if result.Errors.First() == nil {
+			n.noted(&ev)
+		}
 	case manager.Ended:
 		if result.Errors.First() == nil {
 			n.ended(e, ev)

@@ -141,6 +141,7 @@ type daemon struct {
 	reading   sync.Mutex    // held while the end of a past job is read
 	decoded   *room         // of bytes that decoded requests take
 	rates     rates         // of changes that users ask for
+	noting    noting        // of what jobs note
 
 	lock   *stateLock // nil: no client is served
 	socket *clientSocket

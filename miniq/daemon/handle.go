@@ -21,7 +21,7 @@ var errStopping = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
 // handle answers one request. An error means that the client is lost.
 func (d *daemon) handle(c *connection, req *miniq.Request) error {
 	switch req.Op {
-	case miniq.OpSnapshot, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
+	case miniq.OpSnapshot, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpFile, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
 	default:
 		if err := d.awaitRate(c, req); err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
@@ -36,6 +36,10 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.wait(c, req)
 	case miniq.OpRecord:
 		return d.record(c, req)
+	case miniq.OpFile:
+		return d.file(c, req)
+	case miniq.OpNote:
+		return d.note(c, req)
 	case miniq.OpQueues:
 		return d.queues(c)
 	case miniq.OpSignal:

@@ -45,8 +45,10 @@ const (
 //	8  jobs that have ended and are reopened, and ends without a grace, which a program of format 7
 //	   would refuse; job groups, which it would lose; how slots lie on hosts and
 //	   conditions on these, which it would not heed
+//	9  settings and files of jobs, which a program of format 8 would refuse where its journal
+//	   has them
 const (
-	format       = 8
+	format       = 9
 	oldestFormat = 1
 )
 

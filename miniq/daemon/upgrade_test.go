@@ -130,7 +130,7 @@ func TestFormat1StateIsRead(t *testing.T) {
 // A state of an earlier format becomes one of this format before anything is written,
 // so that no earlier program takes what is new in it for something else.
 func TestOlderStateIsUpgradedFirst(t *testing.T) {
-	for _, older := range []string{"1", "2", "3", "4", "5", "6", "7"} {
+	for _, older := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 		dir, _ := unpack(t)
 		path := filepath.Join(dir, "miniq", snapshotName)
 		head := func(format string) []byte { return []byte("allotment-miniq " + format + " ") }
@@ -145,7 +145,7 @@ func TestOlderStateIsUpgradedFirst(t *testing.T) {
 		}
 		d.objects.Close()
 		_ = d.journal.f.Close()
-		if text, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(text, head("8")) {
+		if text, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(text, head("9")) {
 			t.Errorf("format %s is still %.20q, %v", older, text, err)
 		}
 	}

@@ -340,6 +340,7 @@ func (Guarantee) event() string   { return "guarantee" }
 func (Move) event() string        { return "move" }
 func (Reorder) event() string     { return "reorder" }
 func (Reopen) event() string      { return "reopen" }
+func (Note) event() string        { return "note" }
 func (Modify) event() string      { return "modify" }
 func (NodeUp) event() string      { return "node_up" }
 func (CloseHosts) event() string  { return "close_hosts" }
@@ -374,6 +375,7 @@ func events() []Event {
 		Move{},
 		Reorder{},
 		Reopen{},
+		Note{},
 		Modify{},
 		NodeUp{},
 		CloseHosts{},

@@ -40,6 +40,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		Move{user, []backends.ID{id}, "low"},
 		Reorder{user, []backends.ID{id}, 2, true},
 		Reopen{user, []backends.ID{id}},
+		Note{user, id, "progress", "40 " + latin, "40 " + latin, "result", true, []byte{0, 255}},
 		Modify{user, []backends.ID{id}, backends.Change{Name: &latin, Hosts: &[]string{latin}, Slots: new(int), BeginTime: &at, RunLimit: new(time.Duration)}, []PastEnd{{id, true, 7}}},
 		NodeUp{Name: "n1", Slots: 4, Memory: 16, Closed: true},
 		NodeDown{"n1"},

@@ -140,7 +140,7 @@ const (
 )
 
 func (j *job) weigh() int64 {
-	return int64(jobBytes + len(j.reason) + len(j.mark) + itemBytes*(len(j.hosts)+len(j.pinned)+len(j.shares)))
+	return int64(jobBytes + len(j.reason) + len(j.mark) + itemBytes*(len(j.hosts)+len(j.pinned)+len(j.shares)) + j.notes.weigh())
 }
 
 func (w *work) weigh() int64 {

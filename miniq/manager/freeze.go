@@ -263,7 +263,7 @@ func saveJob(j *job) savedJob {
 		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares, PinEnds: j.pinEnds,
 		Mark: j.mark, Requeues: j.requeues, FailedSaves: j.failedSaves, PreFailures: j.preFailures, Restarted: j.restarted, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
 		Confirmed: j.confirmed, Parked: j.parked, StopBy: j.stopBy, Ending: j.ending, Grace: j.grace, Save: j.save, KilledAt: j.killedAt,
-		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
+		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince, Notes: j.notes,
 	}
 	if j.turn != j.seq {
 		s.Turn = j.turn

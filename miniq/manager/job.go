@@ -104,6 +104,7 @@ type job struct {
 	reserve     *reservation
 	mark        string
 	requeues    int
+	notes       *notes // nil: none
 
 	failedSaves int  // checkpoints on demand that failed in a row
 	restarted   bool // the run before ended with a checkpoint

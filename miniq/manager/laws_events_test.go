@@ -226,6 +226,14 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"reopen": in(func() {
 			w.step(Reopen{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), ids()})
 		}),
+		"note": in(func() {
+			text := rapid.SampledFrom([]string{"", "10", "20 half of it"}).Draw(w.T, "progress")
+			e := Note{By: rapid.SampledFrom([]By{user, other, admin}).Draw(w.T, "by"), ID: w.anyID(), Key: rapid.SampledFrom([]string{"", "a", "b"}).Draw(w.T, "key"), Progress: text}
+			if rapid.Bool().Draw(w.T, "file") {
+				e.File, e.Data = "f", []byte(text)
+			}
+			w.step(e)
+		}),
 		"suspend": in(func() { w.step(Suspend{admin, []backends.Act{w.act()}}) }),
 		"resume": in(func() {
 			w.step(Resume{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), []backends.ID{w.liveID(true)}})

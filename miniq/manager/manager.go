@@ -166,6 +166,8 @@ func (m *Manager) apply(e Event) Result {
 		return m.reopen(e)
 	case Modify:
 		return m.modify(e)
+	case Note:
+		return oneError(m.note(e))
 	case NodeUp:
 		return oneError(m.nodeUp(e))
 	case CloseHosts:

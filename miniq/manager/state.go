@@ -113,6 +113,8 @@ type savedJob struct {
 	Admitted  bool                 `json:",omitempty"`
 	WaitSince time.Time            `json:",omitzero"`
 
+	Notes *notes `json:",omitempty"`
+
 	FailedSaves int  `json:",omitempty"`
 	PreFailures int  `json:",omitempty"`
 	Restarted   bool `json:",omitempty"`
@@ -213,7 +215,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares, pinEnds: s.PinEnds,
 		mark: s.Mark, requeues: s.Requeues, failedSaves: s.FailedSaves, preFailures: s.PreFailures, restarted: s.Restarted, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
 		confirmed: s.Confirmed, parked: s.Parked, stopBy: s.StopBy, ending: s.Ending, grace: s.Grace, save: s.Save, killedAt: s.KilledAt,
-		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,
+		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince, notes: s.Notes,
 	}
 	m.jobs[j.id] = j
 	if j.id.Index > 0 {

@@ -149,6 +149,9 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	if len(j.hosts) > 0 {
 		v.Started = j.started
 	}
+	if j.notes != nil {
+		v.Progress = j.notes.Progress
+	}
 	switch j.state {
 	case backends.Pending:
 		v.Unserved = m.unserved(j.work, s.Hosts)
@@ -175,7 +178,7 @@ func (m *Manager) viewArray(j *job) *backends.Job {
 	}
 	v := m.view(j, m.now)
 	v.ID.Index, v.State, v.ExitCode, v.Reason = 0, backends.Done, 0, ""
-	v.Hosts, v.Started, v.RanFor = nil, time.Time{}, 0
+	v.Hosts, v.Started, v.RanFor, v.Progress = nil, time.Time{}, 0, ""
 	if a.failed > 0 {
 		v.State, v.ExitCode = backends.Exited, a.firstCode
 		v.Reason = fmt.Sprintf("%d of its %d elements failed", a.failed, a.size)
