@@ -19,7 +19,7 @@ import (
 
 func job(n int64) state.Job { return state.Job{Queue: "slurm", ID: backends.ID{Job: n}} }
 
-func print(c rune) string { return strings.Repeat(string(c), 64) }
+func digits(c rune) string { return strings.Repeat(string(c), 64) }
 
 // agent is a host in the tests: what it holds, and how it announces it.
 type agent struct {
@@ -35,7 +35,7 @@ func newAgent(n int) *agent {
 
 func (a *agent) announce(entries ...Entry) *Announcement {
 	a.number++
-	return &Announcement{Epoch: a.epoch, Number: a.number, Address: a.name + ":1", Fingerprint: print('a'), Entries: entries}
+	return &Announcement{Epoch: a.epoch, Number: a.number, Address: a.name + ":1", Fingerprint: digits('a'), Entries: entries}
 }
 
 // page is the next page, of three jobs at most.
@@ -186,8 +186,8 @@ func TestOrders(t *testing.T) {
 		t.Fatalf("one host: %v", o)
 	}
 	want := map[string][]Order{
-		"h1": {{Job: job(7), Send: true, Host: "h2", Address: "h2:1", Fingerprint: print('a')}},
-		"h2": {{Job: job(7), Expect: true, Host: "h1", Fingerprint: print('a')}},
+		"h1": {{Job: job(7), Send: true, Host: "h2", Address: "h2:1", Fingerprint: digits('a')}},
+		"h2": {{Job: job(7), Expect: true, Host: "h1", Fingerprint: digits('a')}},
 	}
 	if diff := cmp.Diff(want, tr.Hear("h2", h2.announce(entry(2, 1, true)), now)); diff != "" {
 		t.Fatal("run 2 begins:", diff)
@@ -300,7 +300,7 @@ func TestRestore(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	a := &Announcement{Epoch: 3, Number: 9, Address: "h1.example.org:8474", Fingerprint: print('0'), Page: true, After: "slurm/3", Through: "slurm/12.3", Entries: []Entry{{Job: job(4), Sequence: state.Sequence{Run: 2, N: 7}, Live: true}, {Job: job(5), Gone: true}}}
+	a := &Announcement{Epoch: 3, Number: 9, Address: "h1.example.org:8474", Fingerprint: digits('0'), Page: true, After: "slurm/3", Through: "slurm/12.3", Entries: []Entry{{Job: job(4), Sequence: state.Sequence{Run: 2, N: 7}, Live: true}, {Job: job(5), Gone: true}}}
 	data, err := a.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -314,29 +314,29 @@ func TestMessages(t *testing.T) {
 	}
 	for _, bad := range []string{
 		`x`, `{"l":[{"j":"../x"}]}`, `{"l":[{"j":"slurm/1","r":-1}]}`, `{"l":[{"j":"slurm/1","r":2000000}]}`, `{"l":[{"j":"slurm/1","n":9999999999999999}]}`,
-		`{"a":"h1:1"}`, `{"a":"h1","f":"` + print('a') + `"}`, `{"a":"h1:1/x","f":"` + print('a') + `"}`, `{"a":"u@h1:1","f":"` + print('a') + `"}`, `{"a":"h1:1","f":"` + print('A') + `"}`, `{"after":"x"}`,
+		`{"a":"h1:1"}`, `{"a":"h1","f":"` + digits('a') + `"}`, `{"a":"h1:1/x","f":"` + digits('a') + `"}`, `{"a":"u@h1:1","f":"` + digits('a') + `"}`, `{"a":"h1:1","f":"` + digits('A') + `"}`, `{"after":"x"}`,
 		`{"l":[` + strings.Repeat(`{"j":"slurm/1"},`, MaxEntries) + `{"j":"slurm/1"}]}`, `{"x":"` + strings.Repeat("x", MaxMessage) + `"}`,
 	} {
 		if _, err := ParseAnnouncement([]byte(bad)); err == nil {
 			t.Errorf("%.60s is read", bad)
 		}
 	}
-	orders := []Order{{Job: job(1), Send: true, Host: "h2", Address: "h2:1", Fingerprint: print('b')}, {Job: job(2), Expect: true, Host: "h3", Fingerprint: print('c')}}
-	messages, err := EncodeOrders(print('d'), orders)
+	orders := []Order{{Job: job(1), Send: true, Host: "h2", Address: "h2:1", Fingerprint: digits('b')}, {Job: job(2), Expect: true, Host: "h3", Fingerprint: digits('c')}}
+	messages, err := EncodeOrders(digits('d'), orders)
 	if err != nil || len(messages) != 1 {
 		t.Fatal(len(messages), err)
 	}
 	reader, back, err := ParseOrders(messages[0])
-	if diff := cmp.Diff(orders, back); diff != "" || reader != print('d') || err != nil {
+	if diff := cmp.Diff(orders, back); diff != "" || reader != digits('d') || err != nil {
 		t.Error(reader, err, diff)
 	}
 	if many, err := EncodeOrders("", slices.Repeat(orders, MaxOrders)); err != nil || len(many) != 2 {
 		t.Errorf("%d messages, %v; want 2", len(many), err)
 	}
-	if none, err := EncodeOrders(print('d'), nil); err != nil || len(none) != 1 {
+	if none, err := EncodeOrders(digits('d'), nil); err != nil || len(none) != 1 {
 		t.Errorf("%d messages, %v; want 1", len(none), err)
 	}
-	for _, bad := range []string{`{"orders":[{"j":"slurm/1","s":true,"h":"h2","f":"` + print('b') + `"}]}`, `{"orders":[{"j":"slurm/1","h":"","f":"` + print('b') + `"}]}`, `{"orders":[{"j":"slurm/1","h":"h1"}]}`} {
+	for _, bad := range []string{`{"orders":[{"j":"slurm/1","s":true,"h":"h2","f":"` + digits('b') + `"}]}`, `{"orders":[{"j":"slurm/1","h":"","f":"` + digits('b') + `"}]}`, `{"orders":[{"j":"slurm/1","h":"h1"}]}`} {
 		if _, _, err := ParseOrders([]byte(bad)); err == nil {
 			t.Errorf("%s is read", bad)
 		}
