@@ -19,3 +19,15 @@ func ReadOwner(dir string, id backends.ID) (Owner, error) {
 	}
 	return Owner{User: o.rows.text("user"), UID: o.rows.text("uid"), Limits: o.rows.text("limits")}, nil
 }
+
+// Owner reads the owner of a job from an object that may come from elsewhere, as Read does.
+func (i *Inspector) Owner(object []byte, id backends.ID) (Owner, error) {
+	if _, _, err := i.Read(object, id); err != nil {
+		return Owner{}, err
+	}
+	rows, err := i.m.rows()
+	if err != nil {
+		return Owner{}, damaged(id, err)
+	}
+	return Owner{User: rows.text("user"), UID: rows.text("uid"), Limits: rows.text("limits")}, nil
+}

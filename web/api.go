@@ -46,6 +46,7 @@ func (s *Server) addAPI(mux *http.ServeMux) {
 	a.addRequests()
 	a.addViews()
 	a.addHosts()
+	a.addStates()
 	mux.HandleFunc(apiPath+"/", func(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "there is no such address: see "+apiDescription+".json")
 	})

@@ -45,6 +45,7 @@ type Server struct {
 	drawn     drawn
 	sessions  sessions
 	limiter   limiter
+	fetching  fetching
 	times     times
 
 	mu      sync.Mutex

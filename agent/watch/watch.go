@@ -26,6 +26,7 @@ type Watch struct {
 	mu     sync.Mutex
 	hosts  *roster.Roster
 	uses   *roster.Uses
+	places *Places              // nil: places of jobs' state objects are not kept
 	faults map[string]time.Time // hosts whose messages were refused, and when that was logged
 }
 
@@ -62,6 +63,33 @@ func (w *Watch) Report(host string, message []byte) {
 	}
 }
 
+// Track has the places of jobs' state objects kept, by what hosts announce from now on.
+func (w *Watch) Track(p *Places) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.places = p
+}
+
+// Places returns the places of jobs' state objects; nil: they are not kept.
+func (w *Watch) Places() *Places {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places
+}
+
+// Objects takes what a host announces of jobs' state objects likewise.
+func (w *Watch) Objects(host string, message []byte) {
+	p := w.Places()
+	if p == nil {
+		return
+	}
+	if err := p.Hear(host, message, w.now()); err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.refuse(host, err)
+	}
+}
+
 // refuse logs a message that can't be read: once an hour for a host.
 func (w *Watch) refuse(host string, err error) {
 	const again = time.Hour
@@ -82,6 +110,9 @@ func (w *Watch) take(events []roster.Event) {
 		w.log.Info(e.String())
 		if e.To == roster.Gone || e.To == roster.Forgotten {
 			w.uses.Forget(e.Host)
+			if w.places != nil {
+				w.places.Withdraw(e.Host)
+			}
 		}
 	}
 }

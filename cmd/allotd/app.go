@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/discover"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/desk"
+	"github.com/allotment-hpc/allotment/state/tracker"
 	"github.com/allotment-hpc/allotment/web"
 )
 
@@ -84,7 +86,8 @@ func serve(c *cli.Context) (err error) {
 			defer hub.Close()
 		}
 	}
-	hosts := hear(c.Context, hub, log)
+	hosts, ended := hear(c.Context, hub, filepath.Join(config.Paths.State, "bus"), log)
+	defer ended()
 	if err := announce(c.Context, hub, config.Bus.Announce, log); err != nil {
 		log.Error("allotd does not announce itself", "error", err)
 	}
@@ -120,16 +123,29 @@ func openBus(ctx context.Context, config *configfile.Config, log *slog.Logger) (
 	})
 }
 
-// hear keeps the list of hosts by what the bus carries; nil: there is no bus.
-func hear(ctx context.Context, hub *bus.Hub, log *slog.Logger) *watch.Watch {
+// hear keeps the list of hosts, and where jobs' state objects are, by what the bus carries; nil:
+// there is no bus. ended waits until what is known of objects is stored.
+func hear(ctx context.Context, hub *bus.Hub, dir string, log *slog.Logger) (w *watch.Watch, ended func()) {
 	if hub == nil {
-		return nil
+		return nil, func() {}
 	}
-	w := watch.New(log, time.Now)
+	w, ended = watch.New(log, time.Now), func() {}
 	hub.Receive(watch.BeatKind, func(m bus.Message) { w.Beat(m.Host, m.Payload) })
 	hub.Receive(watch.ReportKind, func(m bus.Message) { w.Report(m.Host, m.Payload) })
+	if places, err := watch.OpenPlaces(ctx, watch.PlacesOptions{Dir: dir, Name: "allotd", Send: hub.Send, Log: log}); err != nil {
+		log.Error("where jobs' state objects are is not known until allotd is started again", "error", err)
+	} else {
+		w.Track(places)
+		for _, kind := range []string{tracker.ChangesKind, tracker.PageKind} {
+			hub.Receive(kind, func(m bus.Message) { w.Objects(m.Host, m.Payload) })
+		}
+		var storing sync.WaitGroup
+		ctx, stop := context.WithCancel(ctx)
+		storing.Go(func() { places.Run(ctx) })
+		ended = func() { stop(); storing.Wait() }
+	}
 	go w.Run(ctx, hub.Admitted)
-	return w
+	return w, ended
 }
 
 // announce announces where hosts can join on the networks of these interfaces.

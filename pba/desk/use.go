@@ -68,6 +68,25 @@ func (d *Desk) JobsOnHosts(ctx context.Context) (func(queue string, id backends.
 	}, nil
 }
 
+// OnHosts returns the ID by which a job's hosts know it: the reverse of JobsOnHosts.
+func (d *Desk) OnHosts(ctx context.Context, queue string, id backends.ID) (backends.ID, error) {
+	if id.Index == 0 || queue != d.Config.Backend {
+		return id, nil
+	}
+	r, err := d.observe(ctx)
+	if err != nil && !Temporary(err) {
+		return id, err
+	}
+	if err == nil && r.State.Farm != nil {
+		for i := range r.State.Farm.Jobs {
+			if j := &r.State.Farm.Jobs[i]; j.ID == id {
+				return j.OnHosts(), nil
+			}
+		}
+	}
+	return id, nil
+}
+
 // managed returns the jobs of the projects that the caller manages by the IDs that their hosts
 // have for them, and their users, as the last cycle saw them.
 func (d *Desk) managed(ctx context.Context) (map[backends.ID]string, error) {

@@ -306,6 +306,13 @@ func (t *Tracker) Changes() []state.Job {
 	return all
 }
 
+// Again has Changes return jobs once more.
+func (t *Tracker) Again(jobs []state.Job) {
+	for _, j := range jobs {
+		t.changed(keyOf(j))
+	}
+}
+
 // Restore notes a place that was stored, if nothing was heard of its host yet.
 func (t *Tracker) Restore(j state.Job, p Place) {
 	if h := t.hostOf(p.Host); h != nil && h.epoch == 0 {

@@ -1,0 +1,213 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/allotment-hpc/allotment/agent/roster"
+	"github.com/allotment-hpc/allotment/agent/watch"
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/desk"
+	"github.com/allotment-hpc/allotment/state"
+	"github.com/allotment-hpc/allotment/state/tracker"
+	"github.com/allotment-hpc/allotment/state/transfer"
+)
+
+// placeView is a host that holds state of a job.
+type placeView struct {
+	Host   string    `json:"host"`
+	Run    int       `json:"run"`
+	N      uint64    `json:"n" doc:"the last line of this run's history there"`
+	Live   bool      `json:"live" doc:"the run has not ended there"`
+	Status string    `json:"status" enum:"here,lost,returning,flapping,gone,unknown" doc:"of the host"`
+	Since  time.Time `json:"since,omitzero" doc:"it has this status"`
+}
+
+// stateView is the state of a job, wherever it is.
+type stateView struct {
+	Job    string           `json:"job" doc:"as the queue lists it"`
+	Queue  string           `json:"queue"`
+	Places []placeView      `json:"places" doc:"the holder first; several: the job moves, or runs on several hosts"`
+	Moving bool             `json:"moving" doc:"what an earlier run left is on its way to the holder"`
+	Host   string           `json:"host,omitempty" doc:"where the record is from"`
+	Run    int              `json:"run,omitempty" doc:"the sequence of the record: its highest run,"`
+	N      uint64           `json:"n,omitempty" doc:"and the last line of that"`
+	Record *backends.Record `json:"record,omitempty" doc:"absent: it can't be read now"`
+	Why    string           `json:"why,omitempty" doc:"it can't be read now"`
+}
+
+type stateOut struct{ Body stateView }
+
+// stateIn names a job.
+type stateIn struct {
+	Queue string `path:"queue" enum:"slurm,lsf,miniq"`
+	ID    string `path:"id" maxLength:"40" doc:"such as 12 or 12[3]"`
+}
+
+type fileOut struct {
+	ContentType string `header:"Content-Type"`
+	Disposition string `header:"Content-Disposition"`
+	Executable  bool   `header:"Allotment-Executable"`
+	Body        []byte
+}
+
+// errNoState is returned for a job that no host has announced.
+var errNoState = &statusError{http.StatusNotFound, "no host has announced state of this job: see ahosts --agents"}
+
+func (a api) addStates() {
+	add(a, http.MethodGet, "/states/{queue}/{id}", "get-state", "the state that a job carries with it, from the host that holds it; its record only for those who may read it", func(ctx context.Context, d *desk.Desk, in *stateIn) (*stateOut, error) {
+		v, _, err := a.server.stateOf(ctx, d, in)
+		if err != nil {
+			return nil, err
+		}
+		return &stateOut{*v}, nil
+	})
+	add(a, http.MethodGet, "/states/{queue}/{id}/files/{name}", "get-state-file", "a file that travels with a job", func(ctx context.Context, d *desk.Desk, in *struct {
+		stateIn
+		Name string `path:"name" maxLength:"64"`
+	},
+	) (*fileOut, error) {
+		v, o, err := a.server.stateOf(ctx, d, &in.stateIn)
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			if v.Why == notReadable {
+				return nil, &statusError{http.StatusForbidden, v.Why}
+			}
+			return nil, &statusError{http.StatusServiceUnavailable, v.Why}
+		}
+		i, err := state.NewInspector()
+		if err != nil {
+			return nil, err
+		}
+		defer i.Close()
+		f, err := i.ReadFile(o.Data, o.Job.ID, in.Name)
+		if err != nil {
+			return nil, &statusError{http.StatusNotFound, fmt.Sprintf("job %s has no file %.80q", v.Job, in.Name)}
+		}
+		return &fileOut{"application/octet-stream", "attachment", f.Executable, f.Data}, nil
+	})
+}
+
+// fetching bounds the objects that are fetched at a time: each is in memory as a whole.
+type fetching struct {
+	mu  sync.Mutex
+	all int
+	of  map[int]int // by user ID
+}
+
+const (
+	mostFetched       = 16
+	mostFetchedByUser = 4
+)
+
+// begin reports whether a user may fetch one more now; end must follow.
+func (f *fetching) begin(uid int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all >= mostFetched || f.of[uid] >= mostFetchedByUser {
+		return false
+	}
+	if f.of == nil {
+		f.of = map[int]int{}
+	}
+	f.all++
+	f.of[uid]++
+	return true
+}
+
+func (f *fetching) end(uid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all--
+	if f.of[uid]--; f.of[uid] == 0 {
+		delete(f.of, uid)
+	}
+}
+
+const notReadable = "its record is its owner's, its project's managers' and the admins' to read"
+
+// fetchTime bounds how long a caller waits for a host.
+const fetchTime = 15 * time.Second
+
+// stateOf returns the state of a job, and its object if the caller may read that and its holder
+// could be asked.
+func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *stateIn) (*stateView, *watch.Object, error) {
+	if s.Hosts == nil || s.Hosts.Places() == nil {
+		return nil, nil, errNotHeard
+	}
+	id, err := backends.ParseID(in.ID)
+	if err != nil {
+		return nil, nil, huma.Error400BadRequest(err.Error())
+	}
+	on, err := d.OnHosts(ctx, in.Queue, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	places, job := s.Hosts.Places(), state.Job{Queue: in.Queue, ID: on}
+	v := &stateView{Job: id.String(), Queue: in.Queue, Places: s.placesOf(places.Find(job))}
+	if len(v.Places) == 0 {
+		return nil, nil, errNoState
+	}
+	if !s.fetching.begin(d.Caller.UID) {
+		return nil, nil, &statusError{http.StatusServiceUnavailable, "too many states of jobs are being read: ask again in a moment"}
+	}
+	defer s.fetching.end(d.Caller.UID)
+	bounded, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	o, err := places.Fetch(bounded, job)
+	now := places.Find(job) // as it is after the object was read
+	v.Places, v.Moving = s.placesOf(now), tracker.Moving(now)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case err != nil:
+		v.Moving = v.Moving || errors.Is(err, transfer.ErrMoving)
+		v.Why = s.whyNot(v, err)
+		return v, nil, nil
+	}
+	may, err := d.MayReadUse(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	uid, err := strconv.Atoi(o.Owner.UID)
+	if err != nil {
+		uid = -1
+	}
+	if !may(in.Queue, on, uid) {
+		v.Why = notReadable
+		return v, nil, nil
+	}
+	o.Record.Spec.Env = nil
+	v.Host, v.Run, v.N, v.Record = o.Host, o.At.Run, o.At.N, o.Record
+	return v, o, nil
+}
+
+// whyNot says why a job's object can't be read, by the status of its holder first.
+func (s *Server) whyNot(v *stateView, err error) string {
+	if len(v.Places) > 0 && v.Places[0].Status != string(roster.Here) {
+		p := v.Places[0]
+		return fmt.Sprintf("%s, which holds it, is %s since %s", p.Host, p.Status, p.Since.In(s.Zone).Format(time.DateTime))
+	}
+	return err.Error()
+}
+
+func (s *Server) placesOf(all []tracker.Place) []placeView {
+	views := []placeView{}
+	for _, p := range all {
+		v := placeView{Host: p.Host, Run: p.Run, N: p.N, Live: p.Live, Status: "unknown"}
+		if h, ok := s.Hosts.Host(p.Host); ok {
+			v.Status, v.Since = string(h.State), h.Since.UTC()
+		}
+		views = append(views, v)
+	}
+	return views
+}
