@@ -76,6 +76,7 @@ func (k Key) compare(other Key) int {
 type Job struct {
 	Key
 	Source Source
+	Run    int // of Slurm, from 1: its restart count and one; 0: not known yet, or of another queue
 
 	CPU       Value // processor time of all that ran, ended or not, in ns
 	Memory    Value // bytes: what its control group is charged for, with files' cache; of processes, what is resident, shared pages once

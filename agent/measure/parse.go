@@ -208,6 +208,7 @@ func parseKB(text []byte, name string) Value {
 // counts, as for getenv(3).
 func ParseEnvironment(text []byte) (c Claims) {
 	var index string
+	restarts := "0" // it is unset in the first run (sbatch(1))
 	seen := map[string]bool{}
 	for entry := range bytes.SplitSeq(text, []byte{0}) {
 		name, value, ok := strings.Cut(string(entry[:min(len(entry), 64)]), "=")
@@ -219,6 +220,8 @@ func ParseEnvironment(text []byte) (c Claims) {
 			c.Miniq = jobID(value)
 		case "SLURM_JOB_ID":
 			c.Slurm = jobID(value)
+		case "SLURM_RESTART_COUNT":
+			restarts = value
 		case "LSB_JOBID":
 			c.LSF = jobID(value)
 		case "LSB_JOBINDEX":
@@ -233,8 +236,14 @@ func ParseEnvironment(text []byte) (c Claims) {
 			c.LSF = element
 		}
 	}
+	if n, err := strconv.ParseUint(restarts, 10, 64); err == nil && n < MaxRun && c.Slurm != (backends.ID{}) {
+		c.Run = int(n) + 1
+	}
 	return c
 }
+
+// MaxRun bounds the number of a run: any user can write one into an environment.
+const MaxRun = 1 << 20
 
 // jobID reads a job's ID; the zero ID: it is none.
 func jobID(text string) backends.ID {

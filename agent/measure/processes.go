@@ -223,6 +223,9 @@ func (s *Sampler) classify(p *process) {
 	}
 	if queue, id := claims.queue(keeper); queue != "" {
 		p.job = s.jobOf(Key{queue, id, s.realUser(p)})
+		if p.job != nil && queue == Slurm && p.job.run == 0 {
+			p.job.run = max(claims.Run, 1)
+		}
 		if keeper {
 			p.parent.keeps = p.job
 		}

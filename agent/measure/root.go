@@ -36,7 +36,10 @@ type RootBytes struct {
 }
 
 // Claims are the jobs that an environment names; the zero ID: none.
-type Claims struct{ Miniq, Slurm, LSF backends.ID }
+type Claims struct {
+	Miniq, Slurm, LSF backends.ID
+	Run               int // of Slurm, from 1; 0: not known
+}
 
 func (p *process) id() ProcessID { return ProcessID{p.pid, p.s.Start} }
 

@@ -38,6 +38,8 @@ type job struct {
 	account account
 	living  []*process
 	peak    uint64
+	run     int       // of Slurm; 0: not known
+	looks   int       // samples that looked for it
 	gone    time.Time // since when it has neither group nor process; zero: it has
 }
 
@@ -81,6 +83,7 @@ func (s *Sampler) Sample(now time.Time) Sample {
 	}
 	s.askClaims()
 	s.findOwners()
+	s.findRuns()
 	s.readSwap()
 	living := map[*job][]*process{}
 	for _, p := range s.processes {
@@ -127,6 +130,7 @@ func (s *Sampler) forget(j *job, now time.Time) bool {
 	}
 	if j.gone.IsZero() {
 		j.gone = now
+		j.run, j.looks = 0, 0 // it may come back in another one
 	}
 	if now.Sub(j.gone) >= keepAccount {
 		delete(s.jobs, j.key)
@@ -253,6 +257,7 @@ func (s *Sampler) newGroup(h hierarchy, path string) *group {
 	}
 	g := &group{queue: queue, id: id, user: user, v2: h.v2, job: j, dirs: map[string]string{}, files: map[string]*file{}}
 	j.group = g
+	j.run, j.looks = 0, 0
 	s.groups[path] = g
 	return g
 }
@@ -349,7 +354,7 @@ func (g *group) counts(f Figure) bool {
 
 // measured returns a job's figures: those of its group, and what that lacks from processes.
 func (j *job) measured(swapped Value) Job {
-	out := Job{Key: j.key, Source: FromProcesses}
+	out := Job{Key: j.key, Source: FromProcesses, Run: j.run}
 	u := groupUse{}
 	if j.group != nil {
 		u = j.group.used

@@ -122,7 +122,7 @@ func FuzzRequest(f *testing.F) {
 // A helper's answer is no hostile one, but is checked all the same.
 func FuzzAnswer(f *testing.F) {
 	id := backends.ID{Job: 1 << 40, Index: backends.ZeroIndex}
-	claims := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: id, LSF: backends.ID{Job: 5, Index: 7}}}
+	claims := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: id, LSF: backends.ID{Job: 5, Index: 7}, Run: 2}}
 	f.Add(appendClaims(answerHead(nil, Claims, 1, 0), claims))
 	f.Add(appendGroup(answerHead(nil, Network, 1, 1), 7, measure.Network{Known: true}))
 	f.Add(appendBytes(answerHead(nil, Bytes, 1, 0), measure.RootBytes{Known: true, Read: 1, Written: 1 << 63}))
@@ -193,7 +193,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := asleep(t, "SECRET=hush", "SLURM_JOB_ID=12", "LSB_JOBID=5", "LSB_JOBINDEX=7")
+	job := asleep(t, "SECRET=hush", "SLURM_JOB_ID=12", "SLURM_RESTART_COUNT=2", "LSB_JOBID=5", "LSB_JOBINDEX=7")
 	other := job
 	other.Start++ // the number is another process's by now
 	var many []measure.ProcessID
@@ -204,7 +204,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(claims) != len(many) {
 		t.Fatalf("%d, %v", len(claims), err)
 	}
-	want := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: backends.ID{Job: 12}, LSF: backends.ID{Job: 5, Index: 7}}}
+	want := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: backends.ID{Job: 12}, LSF: backends.ID{Job: 5, Index: 7}, Run: 3}}
 	if claims[2097] != want || claims[2098] != (measure.RootClaims{}) || claims[2099] != (measure.RootClaims{}) {
 		t.Errorf("%+v", claims[2097:])
 	}

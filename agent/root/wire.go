@@ -46,7 +46,7 @@ const (
 	version     = 1
 	headSize    = 8
 	processSize = 16
-	claimsSize  = 40 // known 4, then three jobs of 12: number 8, index 4
+	claimsSize  = 40 // known, and twice the run, of Slurm: 4; then three jobs of 12: number 8, index 4
 	bytesSize   = 24 // known 8, read 8, written 8
 	networkSize = 20
 	groupSize   = 8 + 2*8*measure.NetworkClasses // inode, sent, received
@@ -180,7 +180,7 @@ func records(b []byte, verb Verb, n, size int) ([]byte, error) {
 }
 
 func appendClaims(b []byte, c measure.RootClaims) []byte {
-	b = binary.LittleEndian.AppendUint32(b, bit(c.Known))
+	b = binary.LittleEndian.AppendUint32(b, bit(c.Known)|uint32(c.Run)<<1)
 	for _, id := range []backends.ID{c.Miniq, c.Slurm, c.LSF} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(id.Job))
 		b = binary.LittleEndian.AppendUint32(b, uint32(int32(id.Index)))
@@ -189,7 +189,11 @@ func appendClaims(b []byte, c measure.RootClaims) []byte {
 }
 
 func decodeClaims(b []byte) (c measure.RootClaims) {
-	c.Known = binary.LittleEndian.Uint32(b) == 1
+	known := binary.LittleEndian.Uint32(b)
+	c.Known = known&1 == 1
+	if run := known >> 1; run <= measure.MaxRun { // a helper of an earlier version sends 0: not known
+		c.Run = int(run)
+	}
 	for i, id := range []*backends.ID{&c.Miniq, &c.Slurm, &c.LSF} {
 		at := b[4+12*i:]
 		job, index := int64(binary.LittleEndian.Uint64(at)), int(int32(binary.LittleEndian.Uint32(at[8:])))
