@@ -58,6 +58,7 @@ type Link struct {
 type State struct {
 	Connected bool
 	Why       string // not
+	Address   string // this host's own, of the connection, as the server sees it; "": not known
 }
 
 type message struct {
@@ -240,6 +241,15 @@ type connection struct {
 	ends   time.Time // its identity
 }
 
+// own returns this host's address, as the server sees it; "": it is not known.
+func (c connection) own() string {
+	ip, err := c.GetClientIP()
+	if err != nil || ip == nil {
+		return ""
+	}
+	return ip.String()
+}
+
 // session joins, and stays until the connection is lost. It returns why. Before its identity
 // ends, when the server would disconnect it, it joins anew, and goes over to a new connection.
 func (l *Link) session(ctx context.Context) error {
@@ -251,7 +261,7 @@ func (l *Link) session(ctx context.Context) error {
 	if err := l.hear(c); err != nil {
 		return err
 	}
-	l.note(State{Connected: true})
+	l.note(State{Connected: true, Address: c.own()})
 	renewal := time.NewTimer(renewIn(time.Until(c.ends)))
 	defer renewal.Stop()
 	renewed := make(chan connection)
