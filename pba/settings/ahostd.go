@@ -19,6 +19,7 @@ type Ahostd struct {
 	Plugins   []string      `yaml:"plugins"`   // programs that measure what is the site's own
 
 	Networks Networks `yaml:"networks"` // by which traffic is counted; none: it is not
+	Objects  Objects  `yaml:"objects"`  // the state objects of jobs
 }
 
 // Networks are the site's, such as 10.1.0.0/16 or fd00:1::/32. Of several that an address is in
@@ -58,7 +59,9 @@ func (n Networks) Prefixes() (racks, site []netip.Prefix, err error) {
 }
 
 // DefaultAhostd is the section of a config file without it.
-func DefaultAhostd() Ahostd { return Ahostd{Every: unit.Duration(5 * time.Second)} }
+func DefaultAhostd() Ahostd {
+	return Ahostd{Every: unit.Duration(5 * time.Second), Objects: defaultObjects()}
+}
 
 // Validate says what is wrong with the section, if anything.
 func (a Ahostd) Validate() error {
@@ -76,6 +79,9 @@ func (a Ahostd) Validate() error {
 	}
 	if _, _, err := a.Networks.Prefixes(); err != nil {
 		return fmt.Errorf("networks: %w", err)
+	}
+	if err := a.Objects.validate(); err != nil {
+		return fmt.Errorf("objects: %w", err)
 	}
 	if a.Listen == "" {
 		return nil
