@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/discover"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -32,20 +33,25 @@ func (a *agent) joinBus(ctx context.Context, config *configfile.Config) (leave f
 }
 
 func newLink(host string, config *configfile.Config, log *slog.Logger) (*bus.Link, error) {
-	dir, paths := os.Getenv("STATE_DIRECTORY"), config.Paths // the service's own (systemd.exec(5))
-	if filepath.IsAbs(dir) {
-		var err error
-		if paths, err = systemPaths(); err != nil { // its user has no allotd: the machine's is meant
-			return nil, err
-		}
-	} else {
-		dir = filepath.Join(paths.State, "ahostd")
+	dir, paths, err := stateDir(config)
+	if err != nil {
+		return nil, err
 	}
 	return bus.NewLink(bus.LinkOptions{
 		Dir: dir, Host: host, Socket: config.Web.SocketIn(paths.Runtime), Log: log,
 		Enrolment: func() (bus.Enrolment, error) { return readEnrolment(config) },
 		Find:      discover.New().Find,
 	})
+}
+
+// stateDir returns where ahostd keeps what is its own, and the places of the allotd of this machine.
+func stateDir(c *configfile.Config) (dir string, allotd config.Paths, err error) {
+	dir = os.Getenv("STATE_DIRECTORY") // the service's own (systemd.exec(5))
+	if filepath.IsAbs(dir) {
+		allotd, err = systemPaths() // its user has no allotd: the machine's is meant
+		return dir, allotd, err
+	}
+	return filepath.Join(c.Paths.State, "ahostd"), c.Paths, nil
 }
 
 // noCredential is what the service's unit has for a host without an enrolment.

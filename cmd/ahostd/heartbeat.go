@@ -21,6 +21,7 @@ func (a *agent) heartbeats(ctx context.Context, link *bus.Link) {
 	defer ticker.Stop()
 	for {
 		h.beat()
+		h.announce(time.Now())
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -38,6 +39,8 @@ type heart struct {
 	sequence uint64
 	reported *measure.Sample // last
 	left     int             // jobs that its report had no room for
+	// in the last beat
+	connected bool
 }
 
 func (h *heart) beat() {

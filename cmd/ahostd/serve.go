@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/gpu"
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/objects"
 	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
@@ -76,7 +77,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	options.GPUs = gpu.Start(c.Context, time.Duration(config.Ahostd.Every), argv, log).Last
-	a := &agent{host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
+	a := &agent{asks: make(chan func()), host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
 	if a.networks.racks, a.networks.site, err = config.Ahostd.Networks.Prefixes(); err != nil {
 		return err
@@ -84,7 +85,9 @@ func serve(c *cli.Context) (err error) {
 	if err := a.setNetworks(time.Now()); err != nil {
 		return err
 	}
-	defer a.joinBus(c.Context, &config)()
+	leave := a.joinBus(c.Context, &config)
+	defer leave()
+	defer a.keepObjects(c.Context, &config)()
 	a.sample(time.Now())
 	if a.link != nil {
 		go a.heartbeats(c.Context, a.link)
@@ -159,6 +162,9 @@ type agent struct {
 	last     atomic.Pointer[measured]
 	link     *bus.Link // nil: it can't join a bus
 	plugins  *plugin.Runner
+	asks     chan func()     // what is to be done between two samples
+	objects  *objects.Keeper // nil: none are kept
+	place    objectsPlace
 }
 
 // measured is a sample. Its text is made when it is first asked for: a Prometheus asks
@@ -174,6 +180,9 @@ func (a *agent) sample(now time.Time) {
 	a.samples++
 	a.logLacks(s.Lacks)
 	use := ownUse(a.samples, time.Since(now))
+	if a.objects != nil {
+		a.objects.Sample(&s)
+	}
 	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use, a.plugins.States()) })})
 }
 
@@ -197,6 +206,7 @@ func (a *agent) logLacks(all []measure.Lack) {
 func (a *agent) run(ctx context.Context, every time.Duration, listeners []net.Listener) error {
 	server := &http.Server{
 		Handler:     a.handler(),
+		ConnContext: objects.WithPeer,
 		ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
@@ -217,6 +227,8 @@ func (a *agent) run(ctx context.Context, every time.Duration, listeners []net.Li
 			if a.helper != nil && a.helper.Err() != nil {
 				return a.helper.Err() // likewise
 			}
+		case ask := <-a.asks:
+			ask()
 		case err := <-failed:
 			return fmt.Errorf("serve the metrics: %w", err)
 		case <-ctx.Done():
@@ -231,5 +243,6 @@ func (a *agent) handler() http.Handler {
 		w.Header().Set("Content-Type", exposition.Type)
 		_, _ = w.Write(a.last.Load().text()) // the client may be gone
 	})
+	a.serveObjects(mux)
 	return mux
 }
