@@ -310,6 +310,10 @@ test-vm: package ## the packages on a Debian that really runs, in a VM: units, j
 test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guaranteed slots, measures, hosts that come and go (STAGES= some; as root)
 	packaging/hosts.sh $(DIST)/*.deb $(STAGES) || [ $$? = 77 ] # as above
 
+.PHONY: test-state
+test-state: package ## jobs that move between three VMs with Slurm, 1,000 times, with their state; then links, power, agents and allotd fail (as root)
+	packaging/hosts.sh $(DIST)/*.deb moves troubles || [ $$? = 77 ] # as above
+
 fuzz: ## fuzz each decoder of test/fuzz/fuzz.txt for FUZZTIME, and miss none
 	$(UMASK) $(GO) run ./test/fuzz -time $(FUZZTIME)
 

@@ -18,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills)
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
@@ -368,6 +368,48 @@ withdrawal() {
     within 30 n1 'n2 waits to be approved' 'allotd approve --csv | grep ^n2'
     ctl allotd approve n2
     stands 60 n2 here
+}
+
+# ---- moves: the state of jobs goes where they go -------------------------------
+
+# enrolled: all hosts are on the bus.
+enrolled() {
+    local host
+    vm n2 -- test -e /etc/allotment/enrolment || serve_bus
+    vm n3 -- test -e /etc/allotment/enrolment || vm n3 -- sh -c 'install -D -m 600 /mnt/share/enrolment /etc/allotment/enrolment && systemctl restart allotment-ahostd'
+    for host in "${hosts[@]}"; do stands 60 "$host" here; done
+}
+
+# move MOVES JOBS ARGUMENT...: see test/moves.
+move() {
+    CGO_ENABLED=0 go build -trimpath -o "$share/" ./test/moves
+    ctl /mnt/share/moves -moves "$1" -jobs "$2" -patience "$((180 * patience))s" "${@:3}"
+}
+
+moves() {
+    enrolled
+    move "${MOVES:-1000}" 50
+    # allotd without its store knows all again from its hosts.
+    ctl sh -c 'systemctl stop allotment-allotd && rm -f /var/lib/allotment/bus/places.db* && systemctl start allotment-allotd'
+    within 60 n1 'allotd runs again' 'allotd enrol --list'
+    move 12 6
+    nothing_left
+}
+
+# troubles: links are cut, a host loses its power, allotd and agents are killed, while jobs move.
+troubles() {
+    local pid
+    enrolled
+    move "${TROUBLES:-60}" 12 -troubled &
+    pid=$!
+    flap n2 6 10 20
+    "$vm_sh" cut "$dir" n3
+    "$vm_sh" boot "$dir" n3
+    ctl systemctl kill --signal=KILL allotment-allotd
+    flap n2 1 40 10
+    on_all systemctl kill --signal=KILL allotment-ahostd
+    wait "$pid" || die 'what allotd says of jobs and what they did differ'
+    within 120 n1 'all nodes are idle' "test \"\$(sinfo -h -N -t idle -o %N | wc -l)\" = ${#hosts[@]}"
 }
 
 # ---- kills: agents and allotd die at random, and no job notices --------------
