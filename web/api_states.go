@@ -45,8 +45,8 @@ type stateView struct {
 
 type stateOut struct{ Body stateView }
 
-// stateIn names a job.
-type stateIn struct {
+// StateIn names a job by its queue, and its ID as that lists it.
+type StateIn struct {
 	Queue string `path:"queue" enum:"slurm,lsf,miniq"`
 	ID    string `path:"id" maxLength:"40" doc:"such as 12 or 12[3]"`
 }
@@ -62,7 +62,7 @@ type fileOut struct {
 var errNoState = &statusError{http.StatusNotFound, "no host has announced state of this job: see ahosts --agents"}
 
 func (a api) addStates() {
-	add(a, http.MethodGet, "/states/{queue}/{id}", "get-state", "the state that a job carries with it, from the host that holds it; its record only for those who may read it", func(ctx context.Context, d *desk.Desk, in *stateIn) (*stateOut, error) {
+	add(a, http.MethodGet, "/states/{queue}/{id}", "get-state", "the state that a job carries with it, from the host that holds it; its record only for those who may read it", func(ctx context.Context, d *desk.Desk, in *StateIn) (*stateOut, error) {
 		v, _, err := a.server.stateOf(ctx, d, in)
 		if err != nil {
 			return nil, err
@@ -70,11 +70,11 @@ func (a api) addStates() {
 		return &stateOut{*v}, nil
 	})
 	add(a, http.MethodGet, "/states/{queue}/{id}/files/{name}", "get-state-file", "a file that travels with a job", func(ctx context.Context, d *desk.Desk, in *struct {
-		stateIn
+		StateIn
 		Name string `path:"name" maxLength:"64"`
 	},
 	) (*fileOut, error) {
-		v, o, err := a.server.stateOf(ctx, d, &in.stateIn)
+		v, o, err := a.server.stateOf(ctx, d, &in.StateIn)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ const fetchTime = 15 * time.Second
 
 // stateOf returns the state of a job, and its object if the caller may read that and its holder
 // could be asked.
-func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *stateIn) (*stateView, *watch.Object, error) {
+func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *StateIn) (*stateView, *watch.Object, error) {
 	if s.Hosts == nil || s.Hosts.Places() == nil {
 		return nil, nil, errNotHeard
 	}
