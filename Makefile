@@ -21,7 +21,7 @@ KINDS ?= deb rpm
 # a host without our libraries are static. The others ask the system for users'
 # names, which takes its library.
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
-STATIC := $(filter adummy ahostd-root asplit-task asub esub miniq-keeper,$(PROGRAMS))
+STATIC := $(filter adummy ahostd-root asplit-task astate asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
 # ajobs is each of these when it is called by that name.
 WRAPPERS := ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot
@@ -217,7 +217,7 @@ bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 # Each program knows its own man page; the completion scripts ask the programs.
-MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8 allotd.8 ahostd.8
+MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 astate.1 miniqd.8 allotd.8 ahostd.8
 PAGES := $(MANUALS) esub.8 adummy.8
 COMPLETED := $(basename $(MANUALS))
 

@@ -37,5 +37,5 @@ _allotment_add() { # what compgen is asked for, beside what is there already
     done < <(compgen "$1" -- "$cur")
 }
 
-complete -o nosort -F _allotment pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit miniqd allotd ahostd 2>/dev/null ||
-    complete -F _allotment pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit miniqd allotd ahostd
+complete -o nosort -F _allotment pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit astate miniqd allotd ahostd 2>/dev/null ||
+    complete -F _allotment pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit astate miniqd allotd ahostd

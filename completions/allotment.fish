@@ -26,6 +26,6 @@ function __allotment
     end
 end
 
-for program in pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit miniqd allotd ahostd
+for program in pba asub ajobs ahosts aqueues akill astop aresume arequeue amod apeek aswitch ahist atop abot asplit astate miniqd allotd ahostd
     complete -c $program -f -a '(__allotment)'
 end

@@ -61,7 +61,7 @@ before="$(files)"
 in_root dpkg -i /tmp/allotment.deb >/dev/null
 say 'installed'
 
-for program in pba asub ajobs miniqd allotd ahostd; do
+for program in pba asub ajobs astate miniqd allotd ahostd; do
     in_root "$program" --version >/dev/null || die "$program does not run"
 done
 in_root systemd-analyze verify --man=no /usr/lib/systemd/system/allotment-miniqd.service /usr/lib/systemd/system/allotment-rebalance.service /usr/lib/systemd/system/allotment-allotd.service /usr/lib/systemd/system/allotment-ahostd.service || die 'a unit is wrong'

@@ -43,6 +43,7 @@ func (d Detail) Write(w io.Writer, j *backends.Job, record *backends.Record) err
 		b.WriteString(d.folded("  "+Visible(outlook)) + "\n")
 	}
 	d.runs(&b, record.Runs)
+	d.own(&b, record)
 	d.history(&b, record.History)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -153,6 +154,9 @@ func (d Detail) now(j *backends.Job) string {
 	if j.Reason != "" {
 		parts = append(parts, Visible(strings.TrimSuffix(j.Reason, ";")))
 	}
+	if text := Progress(j); text != "" {
+		parts = append(parts, "progress "+Visible(text))
+	}
 	if j.Requeues > 0 {
 		parts = append(parts, fmt.Sprintf("put back into the queue %d time(s)", j.Requeues))
 	}
@@ -188,6 +192,36 @@ func (d Detail) runs(b *strings.Builder, runs []backends.RunRecord) {
 	}
 }
 
+// own is what the job wrote into its state object by itself.
+func (d Detail) own(b *strings.Builder, r *backends.Record) {
+	from := func(at time.Time, run int, host string) string {
+		text := at.In(d.zone()).Format("Jan _2 15:04:05")
+		if run > 0 {
+			text += fmt.Sprintf(", run %d", run)
+		}
+		if host != "" {
+			text += " on " + Visible(host)
+		}
+		return " (" + text + ")"
+	}
+	if len(r.Settings) > 0 {
+		b.WriteString("\n SETTINGS:\n")
+	}
+	for _, s := range r.Settings {
+		b.WriteString(d.folded("  "+Visible(s.Key)+": "+Visible(s.Value)+from(s.At, s.Run, s.Host)) + "\n")
+	}
+	if len(r.Files) > 0 {
+		b.WriteString("\n FILES:\n")
+	}
+	for _, f := range r.Files {
+		kind := ""
+		if f.Executable {
+			kind = ", a program"
+		}
+		b.WriteString(d.folded("  "+Visible(f.Name)+": "+size(f.Size)+kind+from(f.At, f.Run, f.Host)) + "\n")
+	}
+}
+
 func (d Detail) history(b *strings.Builder, lines []backends.HistoryLine) {
 	if len(lines) == 0 {
 		return
@@ -200,6 +234,9 @@ func (d Detail) history(b *strings.Builder, lines []backends.HistoryLine) {
 		}
 		if h.Detail != "" {
 			text += ", " + h.Detail
+		}
+		if h.Host != "" {
+			text = h.Host + ": " + text
 		}
 		b.WriteString(d.at(h.At, Visible(text)+";"))
 	}

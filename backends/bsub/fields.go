@@ -125,6 +125,21 @@ func Command(s *backends.Spec) string {
 	return strings.TrimRight(string(s.Script), "\n")
 }
 
+// Progress is how far a job is, by its own words: 40% step 3 of 7; "": it does not say.
+func Progress(j *backends.Job) string {
+	percent, text, ok := progress(j)
+	if !ok {
+		return ""
+	}
+	return strings.TrimRight(fmt.Sprintf("%d%% %s", percent, text), " ")
+}
+
+func progress(j *backends.Job) (percent int, text string, ok bool) {
+	number, text, _ := strings.Cut(j.Progress, " ")
+	percent, err := strconv.Atoi(number)
+	return percent, text, err == nil
+}
+
 // ofJob is a column with a text of the job's own.
 func ofJob(name, alias string, width int, text func(*backends.Job) string) field {
 	return field{name: name, alias: alias, width: width, text: func(_ *columns, r *Row) string { return text(r.Job) }}
@@ -259,6 +274,16 @@ func fields() []field {
 			return strings.Join(execHosts(j, false), ":")
 		}),
 		ofNumber("nexec_host", "", 10, false, func(j *backends.Job) int { return len(j.Hosts) }),
+		{
+			name: "progress", width: 24, prose: true,
+			text: func(_ *columns, r *Row) string { return Progress(r.Job) },
+			number: func(_ *columns, r *Row) float64 {
+				if percent, _, ok := progress(r.Job); ok {
+					return float64(percent)
+				}
+				return -1
+			},
+		},
 		ofTime("submit_time", 15, func(j *backends.Job) time.Time { return j.Submitted }),
 		ofTime("start_time", 15, started),
 		ofTime("specified_start_time", 20, func(j *backends.Job) time.Time { return j.BeginTime }),

@@ -190,7 +190,7 @@ func (t FormatTable) cell(b *strings.Builder, col column, text string, last bool
 		return
 	}
 	switch {
-	case t.Wide || col.number != nil || utf8.RuneCountInString(text) <= col.width:
+	case t.Wide || col.number != nil && !col.prose || utf8.RuneCountInString(text) <= col.width:
 	case col.prose:
 		text = cutRight(text, col.width-1) + "*"
 	default:

@@ -202,7 +202,7 @@ func TestFieldsPrintWhatTheyName(t *testing.T) {
 	j := backends.Job{
 		ID: backends.ID{Job: 12, Index: 3}, Name: "arr", User: "bob", Project: "chipA", Step: "synthesis", Queue: "night", Group: "/chipA/nightly", State: backends.Running,
 		Slots: 3, Hosts: []backends.Placement{{Host: "n1", Slots: 2}, {Host: "n2", Slots: 1}}, Submitted: submitted, Started: submitted.Add(time.Minute),
-		RunLimit: 2 * time.Hour, RanFor: 30 * time.Minute, Requeues: 2,
+		RunLimit: 2 * time.Hour, RanFor: 30 * time.Minute, Requeues: 2, Progress: "40 half",
 	}
 	record := backends.Record{
 		Spec: backends.Spec{Description: "words", After: "done(3)", Stdin: "in", Stdout: "out", Stderr: "err", Dir: "/d", MemoryLimit: 1 << 30, Script: []byte("#!/bin/sh\n")},
@@ -223,11 +223,11 @@ func TestFieldsPrintWhatTheyName(t *testing.T) {
 	if err := table.Write(&b, []bsub.Row{{Job: &j, Record: &record}, {Job: &ended, Record: &record}, {Job: &j}}); err != nil {
 		t.Fatal(err)
 	}
-	want := "12;3;RUN;bob;night;arr[3];words;chipA:synthesis;/chipA/nightly;0;normal;done(3);#!/bin/sh;-;-;-;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
+	want := "12;3;RUN;bob;night;arr[3];words;chipA:synthesis;/chipA/nightly;0;normal;done(3);#!/bin/sh;-;-;-;login;n1;2*n1:n2;2;40% half;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
 		"1:20 L;2400 second(s);60;1.0 second(s);2.0 second(s);3.0 second(s);3 K;3 K;-;-;-;-;-;-;-;3;3;3;3;3;1 G;120;in;out;err;/d;/d;2;12[3];0.0s;40m00s;0.0s;1m03s;3 K;2*n1:n2;-;over the limit\n" +
-		"12;3;EXIT;bob;night;arr[3];words;chipA:synthesis;/chipA/nightly;0;normal;done(3);#!/bin/sh;-;3;over the limit;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 20 22:57;" +
+		"12;3;EXIT;bob;night;arr[3];words;chipA:synthesis;/chipA/nightly;0;normal;done(3);#!/bin/sh;-;3;over the limit;login;n1;2*n1:n2;2;40% half;Nov 20 22:54;Nov 20 22:55;-;Nov 20 22:57;" +
 		"-;120 second(s);60;1.0 second(s);2.0 second(s);3.0 second(s);3 K;3 K;-;-;-;-;-;-;-;3;3;3;3;3;1 G;120;in;out;err;/d;/d;2;12[3];0.0s;2m00s;0.0s;1m03s;3 K;2*n1:n2;Nov 20 22:57;exit 3: over the limit\n" +
-		"12;3;RUN;bob;night;arr[3];-;chipA:synthesis;/chipA/nightly;0;normal;-;-;-;-;-;login;n1;2*n1:n2;2;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
+		"12;3;RUN;bob;night;arr[3];-;chipA:synthesis;/chipA/nightly;0;normal;-;-;-;-;-;login;n1;2*n1:n2;2;40% half;Nov 20 22:54;Nov 20 22:55;-;Nov 21 00:25 L;" +
 		"1:20 L;2400 second(s);60;-;-;-;-;-;-;-;-;-;-;-;-;3;3;3;3;3;-;120;-;-;-;-;-;2;12[3];1m00s;40m00s;-;-;-;2*n1:n2;-;-\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

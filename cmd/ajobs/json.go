@@ -34,6 +34,7 @@ type jobJSON struct {
 	FailedSaves int                  `json:"failed_checkpoints,omitempty"` // in a row
 	PreemptMode string               `json:"preempt_mode"`
 	Reason      string               `json:"reason,omitempty"`
+	Progress    string               `json:"progress,omitempty"` // percent, then the job's own text
 }
 
 func jobsJSON(jobs []backends.Job) []jobJSON {
@@ -50,7 +51,7 @@ func newJobJSON(j *backends.Job) jobJSON {
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Group: j.Group, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
 		Needs: j.Needs, Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
-		Requeues: j.Requeues, FailedSaves: j.FailedSaves, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
+		Requeues: j.Requeues, FailedSaves: j.FailedSaves, PreemptMode: tag.Preempt.String(), Reason: j.Reason, Progress: j.Progress,
 	}
 	if j.Suits != nil {
 		out.Suits = j.Suits.Hosts
@@ -88,6 +89,9 @@ type detailJSON struct {
 	RunLimit    float64                `json:"run_limit_seconds,omitempty"`
 	Runs        []runJSON              `json:"runs"`
 	History     []backends.HistoryLine `json:"history"`
+
+	Settings []backends.SettingRecord `json:"settings,omitempty"`
+	Files    []backends.FileRecord    `json:"files,omitempty"`
 }
 
 // runJSON is one run of a job.
@@ -113,7 +117,7 @@ func detailsJSON(jobs []backends.Job, records []*backends.Record) []detailJSON {
 			jobJSON: newJobJSON(j), Command: r.Spec.Command, Script: string(r.Spec.Script), Description: r.Spec.Description,
 			Dir: r.Spec.Dir, Stdin: r.Spec.Stdin, Stdout: r.Spec.Stdout, Stderr: r.Spec.Stderr, After: r.Spec.After,
 			Asked: j.Asked, Pinned: j.Pinned, Begin: timeOrNil(j.BeginTime), HeldUntil: timeOrNil(j.HeldUntil),
-			RunLimit: j.RunLimit.Seconds(), History: r.History,
+			RunLimit: j.RunLimit.Seconds(), History: r.History, Settings: r.Settings, Files: r.Files,
 		}
 		d.Runs = runsJSON(r.Runs)
 		if d.History == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -35,6 +36,7 @@ type Story struct {
 	Place      string               `json:"place,omitempty"`
 	Dummies    string               `json:"dummies,omitempty"` // of a heavy job
 	Reason     string               `json:"reason,omitempty"`  // the queue's words
+	Progress   string               `json:"progress,omitempty"`
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
 	Waited     float64              `json:"clock_seconds"`
@@ -266,7 +268,7 @@ func newStory(id backends.ID, e *plan.Explanation) *Story {
 	t := &Story{
 		ID: id.String(), Name: j.Name, Hosts: j.Hosts, User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
 		Submitted: j.Submitted, Started: j.Started, Finished: j.Ended, ExitCode: j.ExitCode,
-		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
+		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason, Progress: bsub.Progress(j),
 		Priority: priority.Value(), Band: priority.Level().String(),
 		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
 		Preempted: e.Requeues, Lost: e.Lost, Stake: e.Stake,

@@ -175,8 +175,8 @@ func (w *workspace) runStep(t *testing.T, page string, s step) {
 // a real queue in a home of its own for each page, and compares what it prints.
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
-	built := programs.Build(t, "pba", "allotd", "ahostd", "asplit", "asplit-task")
-	for _, page := range []string{"README.md", "docs/hosts.md", "docs/operate.md", "docs/plan.md", "docs/symptoms.md", "docs/use.md"} {
+	built := programs.Build(t, "pba", "allotd", "ahostd", "asplit", "asplit-task", "astate")
+	for _, page := range []string{"README.md", "docs/hosts.md", "docs/operate.md", "docs/plan.md", "docs/state.md", "docs/symptoms.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath("python3"); err != nil && page == "docs/use.md" {

@@ -51,7 +51,7 @@ func TestInstall(t *testing.T) {
 	makeTarget(t, "install", where...)
 	files := filesIn(t, stage)
 	for _, want := range []string{
-		"/opt/allotment/bin/asub", "/opt/allotment/bin/ajobs", "/opt/allotment/bin/pba", "/opt/allotment/bin/asplit", "/opt/allotment/lib/allotment/asplit-task", "/opt/allotment/lib/allotment/esub",
+		"/opt/allotment/bin/asub", "/opt/allotment/bin/ajobs", "/opt/allotment/bin/pba", "/opt/allotment/bin/asplit", "/opt/allotment/bin/astate", "/opt/allotment/share/man/man1/astate.1", "/opt/allotment/lib/allotment/asplit-task", "/opt/allotment/lib/allotment/esub",
 		"/opt/allotment/lib/allotment/miniq-keeper", "/opt/allotment/lib/allotment/ahostd-root", "/opt/allotment/lib/allotment/adummy", "/opt/allotment/share/man/man8/adummy.8",
 		"/opt/allotment/share/man/man1/ajobs.1", "/opt/allotment/share/man/man8/esub.8",
 		"/opt/allotment/share/bash-completion/completions/ajobs", "/opt/allotment/share/zsh/site-functions/_allotment",

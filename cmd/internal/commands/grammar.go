@@ -11,10 +11,11 @@ import (
 
 // Keys of an app's Metadata.
 const (
-	Examples    = "examples"     // its []grammar.Example
-	RunsCommand = "runs command" // true: its first argument, if it names no command of the app's own, begins a command line of its own
-	Clusters    = "clusters"     // true: letters of options without values may be joined, as in -rs
-	OneDash     = "one dash"     // []string: options of several letters that are offered with one dash, as LSF has them
+	Examples        = "examples"          // its []grammar.Example
+	RunsCommand     = "runs command"      // true: its first argument, if it names no command of the app's own, begins a command line of its own
+	CommandsThatRun = "commands that run" // []string: of its commands, those whose first argument begins such a line
+	Clusters        = "clusters"          // true: letters of options without values may be joined, as in -rs
+	OneDash         = "one dash"          // []string: options of several letters that are offered with one dash, as LSF has them
 )
 
 func hasClusters(app *cli.App) bool {
@@ -27,6 +28,12 @@ func runsCommand(app *cli.App) bool {
 	return runs
 }
 
+// commandRuns is runsCommand for one of an app's commands.
+func commandRuns(app *cli.App, name string) bool {
+	names, _ := app.Metadata[CommandsThatRun].([]string)
+	return slices.Contains(names, name)
+}
+
 // Grammar is the grammar of an app.
 func Grammar(app *cli.App) *grammar.Command {
 	c := &grammar.Command{
@@ -35,6 +42,9 @@ func Grammar(app *cli.App) *grammar.Command {
 	}
 	c.Examples, _ = app.Metadata[Examples].([]grammar.Example)
 	c.RunsCommand = runsCommand(app)
+	for _, command := range c.Commands {
+		command.RunsCommand = commandRuns(app, command.Name)
+	}
 	short, _ := app.Metadata[OneDash].([]string)
 	for i := range c.Options {
 		for n, name := range c.Options[i].Names {

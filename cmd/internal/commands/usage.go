@@ -131,13 +131,13 @@ func dashed(name string) string {
 // optionsFirst puts each command's options before its arguments, since urfave stops
 // to look for options at the first argument. What follows "--", and what looks
 // like a negative number, is an argument; so is all that follows a command of the
-// user's (see RunsCommand). An option that the command does not have is an error.
+// user's (see RunsCommand, CommandsThatRun). An option that the command does not have is an error.
 func optionsFirst(app *cli.App, args []string) ([]string, error) {
 	if len(args) == 0 {
 		return args, nil
 	}
 	ordered, positional := args[:1:1], []string(nil)
-	flags, commands, root, path := app.Flags, app.Commands, true, app.Name
+	flags, commands, runs, path := app.Flags, app.Commands, runsCommand(app), app.Name
 	rest := args[1:]
 	for len(rest) > 0 {
 		arg := rest[0]
@@ -162,10 +162,10 @@ func optionsFirst(app *cli.App, args []string) ([]string, error) {
 		}
 		if command := commandNamed(commands, arg); command != nil && len(positional) == 0 {
 			ordered = append(ordered, arg)
-			flags, commands, root, path = command.Flags, command.Subcommands, false, path+" "+command.Name
+			flags, commands, runs, path = command.Flags, command.Subcommands, commandRuns(app, command.Name), path+" "+command.Name
 			continue
 		}
-		if root && runsCommand(app) {
+		if runs {
 			return append(append(ordered, "--", arg), rest...), nil // what follows is that command's
 		}
 		positional = append(positional, arg)
