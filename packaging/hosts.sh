@@ -454,7 +454,7 @@ else
 fi
 for stage in "${stages[@]}"; do
     case $stage in
-    slots | measures | agents | flaps | withdrawal | kills) "$stage" ;;
+    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles) "$stage" ;;
     *) die "no stage $stage" ;;
     esac
     say "$stage: ok"
