@@ -72,7 +72,7 @@ type file struct {
 // submittedEvent is the line that is never dropped.
 const submittedEvent = "submitted"
 
-// merge returns what two objects of one job hold together. The result does not depend on the
+// merge returns what two objects of one job hold together (R42). The result does not depend on the
 // order in which objects are merged, nor on how often: of each row that differs one is chosen
 // by the rows alone, and what is beyond a bound is the oldest of all.
 func merge(a, b *content) *content {

@@ -173,7 +173,7 @@ type orders struct {
 }
 
 // EncodeOrders returns messages that hold all of the orders for one host: at least one, which
-// tells it the fingerprint of allotd's certificate.
+// has the fingerprint of allotd's certificate.
 func EncodeOrders(reader string, all []Order) ([][]byte, error) {
 	var messages [][]byte
 	for first := true; first || len(all) > 0; first = false {

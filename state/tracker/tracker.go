@@ -105,7 +105,7 @@ func (t *Tracker) hostOf(name string) *host {
 const oldEpoch = time.Minute
 
 // Hear takes an announcement of a host that the bus has authenticated, and returns the orders
-// for hosts that follow from it, by host. One that is older than the last from this host is
+// for hosts that follow from it, by host (R43). One that is older than the last from this host is
 // dropped: the host's next round has what it said.
 func (t *Tracker) Hear(name string, a *Announcement, now time.Time) map[string][]Order {
 	h := t.hostOf(name)

@@ -2,7 +2,7 @@
 // HTTPS.
 //
 // Each end has a certificate of its own, which no authority signs: both know the other by the
-// fingerprint that the bus, whose identities are true, has told them. A host takes an object
+// fingerprint that the bus, whose identities are true, gave them. A host takes an object
 // only from the host that allotd named for this job, of late; it gives one only to allotd.
 package transfer
 
