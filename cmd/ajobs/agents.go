@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/url"
 	"os/user"
 	"slices"
@@ -22,8 +19,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/ask"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/nearest"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
@@ -92,51 +89,7 @@ func askAllotd(ctx context.Context, route string, query url.Values, answer any) 
 	if err != nil {
 		return err
 	}
-	return askSocket(ctx, c.Web.SocketIn(c.Paths.Runtime), route, query, answer)
-}
-
-// Bounds of an answer.
-const (
-	askTime   = 20 * time.Second
-	maxAnswer = 64 << 20
-)
-
-func askSocket(ctx context.Context, socket, route string, query url.Values, answer any) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("ask allotd at %s: %w", socket, err)
-		}
-	}()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://allotd/api/v1"+route+"?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := listen.Client(socket, askTime).Do(r)
-	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-		return fmt.Errorf("%w: no allotd runs on this machine (systemctl start allotment-allotd)", dial.Err)
-	}
-	if err != nil {
-		return errors.Unwrap(err) // it is of the address, which says nothing more
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err != nil {
-		return err
-	}
-	var problem struct {
-		Detail string `json:"detail"`
-	}
-	switch {
-	case len(text) > maxAnswer:
-		return fmt.Errorf("its answer has more than %v", unit.Size(maxAnswer))
-	case response.StatusCode != http.StatusOK:
-		_ = json.Unmarshal(text, &problem) // else the status says it
-		return errors.New(bsub.Visible(cmp.Or(problem.Detail, response.Status)))
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("read its answer: %w", err)
-	}
-	return nil
+	return ask.JSON(ctx, c.Web.SocketIn(c.Paths.Runtime), route, query, answer)
 }
 
 // agentColumn is a column of the list of agents.
@@ -508,7 +461,7 @@ func usesOf(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use
 	var answer struct {
 		Uses []used `json:"uses"`
 	}
-	if err := askSocket(ctx, c.Web.SocketIn(c.Paths.Runtime), "/uses", query, &answer); err != nil {
+	if err := ask.JSON(ctx, c.Web.SocketIn(c.Paths.Runtime), "/uses", query, &answer); err != nil {
 		return nil, err
 	}
 	return sumUses(answer.Uses, c.Backend, running, userID), nil

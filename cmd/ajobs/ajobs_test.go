@@ -15,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/ask"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
@@ -59,6 +60,7 @@ func bobsProcess(q *fake.Queue, stdout, stderr io.Writer) process {
 		uses: func(context.Context, []backends.Job) (map[backends.ID]*bsub.Use, error) {
 			return nil, errors.New("no allotd runs")
 		},
+		stateOf: func(context.Context, backends.ID) (*backends.Record, error) { return nil, ask.ErrNone },
 		group: func(name string) (func(string) bool, error) {
 			if name != "chipA" {
 				return nil, fmt.Errorf("no project or group %q", name)

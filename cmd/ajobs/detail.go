@@ -14,6 +14,9 @@ import (
 // printDetails prints all that is known of each job: ajobs -l.
 func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
 	records := readRecords(ctx, p, queue, jobs)
+	if queue.Abilities().Set == nil {
+		addStates(ctx, p, jobs, records)
+	}
 	if o.json {
 		return shell.PrintJSON(out, detailsJSON(jobs, records))
 	}

@@ -42,8 +42,10 @@ type process struct {
 	// allotd asks an allotd of this machine at an address of its API.
 	allotd func(ctx context.Context, route string, query url.Values, answer any) error
 	// uses returns what jobs use, of those that the user may read.
-	uses   func(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error)
-	filter func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
+	uses func(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error)
+	// stateOf returns what a job's hosts keep of it.
+	stateOf func(ctx context.Context, id backends.ID) (*backends.Record, error)
+	filter  func(ctx context.Context, now submit.Pending, c backends.Change, stderr io.Writer) (backends.Change, error)
 }
 
 func thisProcess() process {
@@ -51,7 +53,7 @@ func thisProcess() process {
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
 		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook, explained: explained,
-		allotd: askAllotd, uses: usesOf,
+		allotd: askAllotd, uses: usesOf, stateOf: stateOf,
 	}
 }
 

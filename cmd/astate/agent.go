@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -126,6 +127,9 @@ func (k *agentKeeper) close()      { k.client.CloseIdleConnections() }
 func (k *agentKeeper) job() string { return cmp.Or(k.known, "this job") }
 
 func (k *agentKeeper) set(ctx context.Context, key, value string) error {
+	if !utf8.ValidString(value) {
+		return fmt.Errorf("the value of %s is no UTF-8 text: attach it as a file", printable.Text(key))
+	}
 	body, err := json.Marshal(map[string]string{"key": key, "value": value})
 	if err != nil {
 		return err

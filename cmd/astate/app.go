@@ -22,6 +22,7 @@ type process struct {
 	host                  func() (string, error)
 	open                  func(context.Context) (backends.Backend, error)
 	sockets               func() ([]string, error) // where ahostd may listen
+	allotd                func() (socket, queue string, err error)
 }
 
 func thisProcess() process {
@@ -30,7 +31,7 @@ func thisProcess() process {
 		open: func(ctx context.Context) (backends.Backend, error) {
 			return configfile.OpenConfigured(ctx, false, yamlplain.Convert)
 		},
-		sockets: agentSockets,
+		sockets: agentSockets, allotd: allotd,
 	}
 }
 
@@ -38,7 +39,8 @@ const description = `A job's state object is a small file that the queue, or the
 goes with it to the host of its next run. A job writes into it what its next run, its owner or a later job is to know: settings, its
 progress, and small files. ajobs -l shows them, ajobs -o progress lists the progress of many jobs.
 
-Within a job astate means that job. Elsewhere --job names one, on the bundled queue; its owner may read and, until it ends, write it.
+Within a job astate means that job. Elsewhere --job names one, whose owner may read its state; on the bundled queue the owner may
+write it, too, until the job ends. Where agents keep the state, allotd finds it.
 
 A job has at most 64 settings of 4 KiB and 16 files of 1 MiB, and may write 20 times a second.`
 

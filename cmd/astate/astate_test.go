@@ -112,6 +112,12 @@ func (o *object) agent(t *testing.T) string {
 		}
 		_, _ = w.Write(f.Data)
 	})
+	return serve(t, mux)
+}
+
+// serve serves on a socket, and returns it.
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "astate-test-") // t.TempDir() is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +128,7 @@ func (o *object) agent(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return socket
@@ -134,6 +140,7 @@ type caller struct {
 	env     map[string]string
 	queue   *fake.Queue
 	sockets []string
+	farm    string   // allotd's socket
 	printed *os.File // by programs that are run
 }
 
@@ -143,6 +150,7 @@ func (c *caller) types(words ...string) (code int, out, problem string) {
 	p := process{
 		stdin: os.Stdin, stdout: c.printed, stderr: os.Stderr, out: &stdout, env: func(name string) string { return c.env[name] },
 		host: func() (string, error) { return "h1", nil }, sockets: func() ([]string, error) { return c.sockets, nil },
+		allotd: func() (string, string, error) { return c.farm, "slurm", nil },
 		open: func(context.Context) (backends.Backend, error) { return c.queue, nil },
 	}
 	app := newApp(p)
@@ -244,7 +252,7 @@ func TestWhichJob(t *testing.T) {
 	if code, _, problem := c.types("set", "--job", "12", "k", "v"); code != 0 || problem != "" || o.settings["k"] != "v" {
 		t.Errorf("from outside: %d, %q, %q", code, problem, o.settings)
 	}
-	if code, out, problem := c.types("where", "12"); code != 0 || out != "h1\n" {
+	if code, out, problem := c.types("where", "12"); code != 0 || strings.Join(strings.Fields(out), " ") != "HOST STATUS RUN RUNNING h1 here 0 no" {
 		t.Errorf("where: %d, %q, %q", code, out, problem)
 	}
 	for words, want := range map[string]string{
@@ -259,9 +267,12 @@ func TestWhichJob(t *testing.T) {
 		}
 	}
 	c.queue, c.env = fake.NewQueue(), map[string]string{"SLURM_JOB_ID": "5"}
+	c.farm = "/nonexistent/allotd.sock"
 	for words, want := range map[string]string{
-		"get k":          "ask ahostd",
-		"get --job 12 k": "its host's ahostd keeps it",
+		"get k":            "ask ahostd",
+		"get --job 12 k":   "no allotd runs on this machine",
+		"where 12":         "no allotd runs on this machine",
+		"set --job 12 k v": "written by the job alone",
 	} {
 		if code, _, problem := c.types(strings.Fields(words)...); code == 0 || !strings.Contains(problem, want) {
 			t.Errorf("%s: %d, %q; want %q", words, code, problem, want)
@@ -269,6 +280,39 @@ func TestWhichJob(t *testing.T) {
 	}
 	if code, _, _ := c.types("get", "k"); code != 75 {
 		t.Errorf("without an ahostd: exit code %d, want 75", code)
+	}
+}
+
+// From outside allotd finds what agents keep.
+func TestFarm(t *testing.T) {
+	o := newObject()
+	o.settings["k"], o.files["f"] = "v", backends.Attachment{Name: "f", Data: []byte("data")}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/states/slurm/{id}", func(w http.ResponseWriter, r *http.Request) {
+		switch r.PathValue("id") {
+		case "12[3]":
+			_ = json.NewEncoder(w).Encode(map[string]any{"job": "12[3]", "moving": true, "record": o.record(), "places": []map[string]any{{"host": "h2", "run": 2, "live": true, "status": "here"}, {"host": "h1", "run": 1, "status": "lost"}}})
+		case "13":
+			_, _ = w.Write([]byte(`{"places": [], "why": "it is not yours \u001b[31m"}`))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"detail": "no host has announced state of this job"}`))
+		}
+	})
+	mux.HandleFunc("GET /api/v1/states/slurm/12[3]/files/f", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allotment-Executable", "true")
+		_, _ = w.Write(o.files["f"].Data)
+	})
+	c := &caller{T: t, queue: fake.NewQueue(), farm: serve(t, mux), env: map[string]string{"SLURM_JOB_ID": "5"}}
+	for words, want := range map[string]string{"get --job 12[3] k": "v", "cat --job 12[3] f": "data", "where 12[3]": "HOST STATUS RUN RUNNING h2 here 2 yes h1 lost 1 no"} {
+		if code, out, problem := c.types(strings.Fields(words)...); code != 0 || strings.Join(strings.Fields(out), " ") != want {
+			t.Errorf("%s: %d, %q, %q; want %q", words, code, out, problem, want)
+		}
+	}
+	for words, want := range map[string]string{"get --job 13": `not yours \x1b[31m`, "get --job 14": "no host has announced", "where 14": "no host has announced"} {
+		if code, out, problem := c.types(strings.Fields(words)...); code != 1 || out != "" || !strings.Contains(problem, want) {
+			t.Errorf("%s: %d, %q, %q; want %q", words, code, out, problem, want)
+		}
 	}
 }
 

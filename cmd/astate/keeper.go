@@ -7,7 +7,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/ask"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/yamlplain"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // keeper keeps the state object of one job.
@@ -48,7 +51,9 @@ func (p process) openKeeper(c *cli.Context) (keeper, error) {
 	inJob := p.env("SLURM_JOB_ID") != "" || p.env("LSB_JOBID") != ""
 	switch {
 	case named:
-		return nil, fmt.Errorf("the state of job %s: %w: its host's ahostd keeps it, for the job itself: run astate within the job; ajobs -l lists what the queue has", id, backends.ErrUnable)
+		k := &farmKeeper{id: id}
+		k.socket, k.queue, err = p.allotd()
+		return k, err
 	case !inJob:
 		return nil, shell.Usagef("no job runs this: name one by --job")
 	}
@@ -57,6 +62,40 @@ func (p process) openKeeper(c *cli.Context) (keeper, error) {
 		return nil, err
 	}
 	return newAgentKeeper(sockets), nil
+}
+
+// farmKeeper is the agents of the farm, of which allotd knows the one that has the job's object.
+type farmKeeper struct {
+	socket, queue string
+	id            backends.ID
+}
+
+func (k *farmKeeper) job() string { return k.id.String() }
+func (k *farmKeeper) close()      {}
+
+func (k *farmKeeper) errReadOnly() error {
+	return fmt.Errorf("write the state of job %s: %w: on this queue a job's state is written by the job alone", k.id, backends.ErrUnable)
+}
+
+func (k *farmKeeper) set(context.Context, string, string) error { return k.errReadOnly() }
+
+func (k *farmKeeper) attach(context.Context, backends.Attachment) error { return k.errReadOnly() }
+
+func (k *farmKeeper) file(ctx context.Context, name string) (backends.Attachment, error) {
+	return ask.FileOf(ctx, k.socket, k.queue, k.id, name)
+}
+
+func (k *farmKeeper) record(ctx context.Context) (*backends.Record, error) {
+	return ask.RecordOf(ctx, k.socket, k.queue, k.id)
+}
+
+// allotd returns where allotd listens, and which queue the farm has.
+func allotd() (socket, queue string, err error) {
+	c, err := configfile.Load(yamlplain.Convert)
+	if err != nil {
+		return "", "", err
+	}
+	return c.Web.SocketIn(c.Paths.Runtime), c.Backend, nil
 }
 
 // queueKeeper is a queue that keeps the objects of its jobs.

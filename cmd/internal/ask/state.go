@@ -1,0 +1,51 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// State is the state of a job, wherever its hosts keep it.
+type State struct {
+	Job    string           `json:"job"`
+	Places []Place          `json:"places"` // the holder first
+	Moving bool             `json:"moving"`
+	Record *backends.Record `json:"record"` // nil: Why
+	Why    string           `json:"why"`
+}
+
+// Place is a host that holds state of a job.
+type Place struct {
+	Host   string `json:"host"`
+	Run    int    `json:"run"`
+	Live   bool   `json:"live"`
+	Status string `json:"status"` // of the host: here, lost and so on
+}
+
+// StateOf asks for the state of a job of a queue. ErrNotFound: no host has any.
+func StateOf(ctx context.Context, socket, queue string, id backends.ID) (*State, error) {
+	s := new(State)
+	return s, JSON(ctx, socket, stateRoute(queue, id), nil, s)
+}
+
+// RecordOf is StateOf for those who need its record.
+func RecordOf(ctx context.Context, socket, queue string, id backends.ID) (*backends.Record, error) {
+	s, err := StateOf(ctx, socket, queue, id)
+	if err == nil && s.Record == nil {
+		err = errors.New(s.Why)
+	}
+	return s.Record, err
+}
+
+// FileOf asks for a file that travels with a job.
+func FileOf(ctx context.Context, socket, queue string, id backends.ID, name string) (backends.Attachment, error) {
+	data, header, err := Bytes(ctx, socket, stateRoute(queue, id)+"/files/"+url.PathEscape(name), nil)
+	return backends.Attachment{Name: name, Executable: header.Get("Allotment-Executable") == "true", Data: data}, err
+}
+
+func stateRoute(queue string, id backends.ID) string {
+	return "/states/" + url.PathEscape(queue) + "/" + url.PathEscape(id.String())
+}
