@@ -35,6 +35,9 @@ func TestJobPage(t *testing.T) {
 		t.Error("another user's output is offered")
 	}
 	s.want(s.get(carl, "/jobs/3"), http.StatusOK, "<code>apeek -f 3</code>, which goes on until the job ends")
+	s.queue.farm.Jobs[0].Progress = "40 half <b>"
+	s.cycle()
+	s.want(s.get(carl, "/jobs/"+s.queue.farm.Jobs[0].ID.String()), http.StatusOK, "<p>Progress: 40% half &lt;b&gt;</p>")
 	s.want(s.get(carl, "/jobs/82+1"), http.StatusNotFound, "pba explain 82&#43;1")
 	s.want(s.get(carl, "/jobs/x"), http.StatusNotFound, "job x: no job has this name")
 	s.want(s.get(carl, "/jobs/1/x"), http.StatusNotFound)

@@ -22,6 +22,7 @@ import (
 type requested struct {
 	kill, requeue bool
 	unstarted     bool // a kill was acknowledged while the job was held: it never begins
+	noted, noting int  // the last setting that was acknowledged, and the last one that was sent
 }
 
 // job is a job whose submission was acknowledged.
@@ -236,6 +237,9 @@ func (c *client) submit(ctx context.Context, kind, n int) error {
 	case kind < 73:
 		add(quick).Hold = true
 		next = c.release
+	case kind < 80:
+		add(500)
+		next = c.note
 	default:
 		add(quick)
 	}
@@ -360,6 +364,24 @@ func (c *client) killHeld(ctx context.Context, p *plan, now *backends.Job) bool 
 
 func (c *client) release(ctx context.Context, _ *plan, now *backends.Job) bool {
 	return now.State != backends.Held || over(c.q.Release(ctx, []backends.ID{now.ID}).First())
+}
+
+// noteKey is the setting that note counts up, beside a file of the same name.
+const noteKey = "count"
+
+func (c *client) note(ctx context.Context, p *plan, now *backends.Job) bool {
+	const most = 6
+	n := p.job.noted + 1
+	c.mark(func() { p.job.noting = n })
+	able := c.q.Abilities()
+	err := able.Attach(ctx, now.ID, backends.Attachment{Name: noteKey, Data: []byte(strconv.Itoa(n))})
+	if err == nil {
+		err = able.Set(ctx, now.ID, noteKey, strconv.Itoa(n))
+	}
+	if err == nil {
+		c.mark(func() { p.job.noted = n })
+	}
+	return over(err) && err != nil || n == most
 }
 
 var submittedLine = regexp.MustCompile(`(?m)^Job <(\d+)>`)

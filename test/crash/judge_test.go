@@ -112,6 +112,14 @@ func (g *judge) one(j *job, now *backends.Job) time.Time {
 			g.wrong("job %v: run %d is in no state object", j.id, run)
 		}
 	}
+	for _, n := range o.notes {
+		if n < j.noted || n > j.noting {
+			g.wrong("job %v has noted %v, acknowledged were %d of %d", j.id, o.notes, j.noted, j.noting)
+		}
+	}
+	if j.noted > 0 && len(o.notes) != 2 {
+		g.wrong("job %v has noted %v, acknowledged were %d", j.id, o.notes, j.noted)
+	}
 	var last time.Time
 	for i, r := range o.runs {
 		run := i + 1
@@ -216,6 +224,7 @@ type object struct {
 	events       map[string]int
 	starts, ends map[int]int // by run
 	history      []string
+	notes        []int // values of noteKey: of the file, then of the setting
 }
 
 // open reads a state object as any program can that has SQLite and the schema.
@@ -253,7 +262,31 @@ func (o *object) read(db *sql.DB) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	return o.readHistory(ctx, db)
+	return errors.Join(o.readNotes(ctx, db), o.readHistory(ctx, db))
+}
+
+func (o *object) readNotes(ctx context.Context, db *sql.DB) error {
+	var own int
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'settings'").Scan(&own); err != nil || own == 0 {
+		return err
+	}
+	rows, err := db.QueryContext(ctx, "SELECT CAST(data AS TEXT) FROM files WHERE name = ?1 UNION ALL SELECT value FROM settings WHERE key = ?1", noteKey)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		o.notes = append(o.notes, n)
+	}
+	return rows.Err()
 }
 
 func (o *object) readHistory(ctx context.Context, db *sql.DB) error {
