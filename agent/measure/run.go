@@ -108,7 +108,11 @@ func (s *Sampler) JobOf(pid int) (Job, bool) {
 	if p.job.key.Queue == Slurm && p.job.run == 0 && !s.readRun(p) {
 		s.askRuns([]*process{p})
 	}
-	return p.job.measured(Value{}), true
+	j := Job{Key: p.job.key, Source: FromProcesses, Run: p.job.run}
+	if g := p.job.group; g != nil {
+		j.Source = g.source()
+	}
+	return j, true
 }
 
 // transient returns a process that is of no sample, with those of its ancestors whose job is not

@@ -29,7 +29,7 @@ func TestRunsOfGroups(t *testing.T) {
 	const scope = "system.slice/slurmstepd.scope/"
 	group := func(job string) { m.write("cg/"+scope+job+"/cpu.stat", "usage_usec 1\n") }
 	group("job_12")
-	step := pid{n: 51, parent: 1, name: slurmStep, start: 6, group: "/" + scope + "job_12/step_batch", env: "SLURM_RESTART_COUNT=9"}
+	step := pid{n: 51, parent: 1, name: slurmStep, start: 6, group: "/" + scope + "job_12/step_batch", env: "SLURM_JOB_ID=12,SLURM_RESTART_COUNT=9"}
 	m.pid(step)
 	group("job_13")
 	m.pid(pid{n: 60, parent: 1, name: "sleep", start: 5, group: "/" + scope + "job_13/step_extern"}) // Slurm's own

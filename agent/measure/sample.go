@@ -352,16 +352,20 @@ func (g *group) counts(f Figure) bool {
 	}
 }
 
+func (g *group) source() Source {
+	if g.v2 {
+		return FromGroupV2
+	}
+	return FromGroupV1
+}
+
 // measured returns a job's figures: those of its group, and what that lacks from processes.
 func (j *job) measured(swapped Value) Job {
 	out := Job{Key: j.key, Source: FromProcesses, Run: j.run}
 	u := groupUse{}
 	if j.group != nil {
 		u = j.group.used
-		out.Source = FromGroupV1
-		if j.group.v2 {
-			out.Source = FromGroupV2
-		}
+		out.Source = j.group.source()
 	}
 	p := j.ofProcesses(swapped)
 	out.CPU, out.Memory, out.Swap = u.cpu.or(p.CPU), u.memory.or(p.Memory), u.swap.or(p.Swap)

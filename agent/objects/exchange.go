@@ -139,6 +139,7 @@ func (k *Keeper) Hear(message []byte, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, o := range k.bus.hear(reader, orders, now) {
+		k.know(o.Job)
 		if k.link.queue == nil || o.Host == k.o.Host || !k.table.Push(o.Job, now) {
 			continue
 		}

@@ -38,6 +38,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	table  *Table
+	unread map[state.Job]bool // objects that the table does not have yet
 	bus    exchange
 	rates  map[state.Job]*rate.Limiter
 	users  map[int]*rate.Limiter
@@ -47,14 +48,17 @@ type Keeper struct {
 	inspector *state.Inspector // nil: it is closed
 
 	link transfers
+
+	stop, loaded chan struct{}
 }
 
 // queues are those whose jobs have objects here.
 func queues() []string { return []string{string(measure.Slurm), string(measure.LSF)} }
 
-// Open reads what objects there are.
+// Open finds what objects there are. It reads them in the background, those of jobs that are asked
+// for first: there may be many.
 func Open(o Options) (_ *Keeper, err error) {
-	k := &Keeper{o: o, table: NewTable(o.Host, o.Keep), writers: map[string]*state.Writer{}, rates: map[state.Job]*rate.Limiter{}, users: map[int]*rate.Limiter{}}
+	k := &Keeper{o: o, table: NewTable(o.Host, o.Keep), writers: map[string]*state.Writer{}, rates: map[state.Job]*rate.Limiter{}, users: map[int]*rate.Limiter{}, unread: map[state.Job]bool{}, stop: make(chan struct{}), loaded: make(chan struct{})}
 	k.bus.init(time.Now())
 	if k.inspector, err = state.NewInspector(); err != nil {
 		return nil, err
@@ -62,18 +66,22 @@ func Open(o Options) (_ *Keeper, err error) {
 	for _, queue := range queues() {
 		if k.writers[queue], err = state.NewWriter(disk.OS(), k.dir(queue), o.Log); err == nil {
 			k.writers[queue].Start()
-			err = k.load(queue)
+			err = k.list(queue)
 		}
 		if err != nil {
+			close(k.loaded)
 			k.Close()
 			return nil, fmt.Errorf("open the state objects of this host's jobs: %w", err)
 		}
 	}
+	go k.load()
 	return k, nil
 }
 
 // Close writes what is not written yet.
 func (k *Keeper) Close() {
+	close(k.stop)
+	<-k.loaded
 	for _, w := range k.writers {
 		if w != nil {
 			w.Close()
@@ -89,8 +97,8 @@ var errClosed = errors.New("ahostd ends")
 
 func (k *Keeper) dir(queue string) string { return filepath.Join(k.o.Dir, queue, "objects") }
 
-// load notes the objects of a queue. One that is damaged is set aside.
-func (k *Keeper) load(queue string) error {
+// list notes which objects a queue has.
+func (k *Keeper) list(queue string) error {
 	folders, err := state.Folders(k.dir(queue))
 	if err != nil {
 		return err
@@ -101,14 +109,52 @@ func (k *Keeper) load(queue string) error {
 			return err
 		}
 		for _, id := range ids {
-			if err := k.loadObject(state.Job{Queue: queue, ID: id}); err != nil {
-				return err
-			}
+			k.unread[state.Job{Queue: queue, ID: id}] = true
 		}
 	}
 	return nil
 }
 
+// load reads the objects, one after the other.
+func (k *Keeper) load() {
+	defer close(k.loaded)
+	for {
+		k.mu.Lock()
+		for job := range k.unread {
+			k.know(job)
+			break
+		}
+		left := len(k.unread)
+		k.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-k.stop:
+			return
+		default:
+		}
+	}
+}
+
+// know reads an object that was not read yet. The caller has the lock.
+func (k *Keeper) know(job state.Job) {
+	if !k.unread[job] {
+		return
+	}
+	delete(k.unread, job)
+	if err := k.loadObject(job); err != nil {
+		k.o.Log.Error("read a job's state object; it is left as it is", "job", job.String(), "error", err)
+	}
+}
+
+// find returns what is known of an object; nil: there is none. The caller has the lock.
+func (k *Keeper) find(job state.Job) *Object {
+	k.know(job)
+	return k.table.Find(job)
+}
+
+// loadObject reads an object. One that is damaged is set aside.
 func (k *Keeper) loadObject(job state.Job) error {
 	path := state.Path(k.dir(job.Queue), job.ID)
 	r, s, user, err := k.read(job)
@@ -163,9 +209,14 @@ func (k *Keeper) inspect(job state.Job, object []byte) (*backends.Record, state.
 func (k *Keeper) Sample(s *measure.Sample) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for i := range s.Jobs {
+		if job, kept := jobOf(&s.Jobs[i]); kept {
+			k.know(job)
+		}
+	}
 	k.apply(k.table.Sample(s.Jobs, s.At))
 	const purgeEvery = time.Minute
-	if s.At.Sub(k.purged) >= purgeEvery {
+	if s.At.Sub(k.purged) >= purgeEvery && len(k.unread) == 0 {
 		k.purged = s.At
 		k.apply(k.table.Purge(s.At))
 		k.forgetRates()
@@ -247,7 +298,7 @@ func (k *Keeper) archive(job state.Job) error {
 // Object returns an object as it is now, for a transfer. fs.ErrNotExist: there is none.
 func (k *Keeper) Object(ctx context.Context, job state.Job) ([]byte, state.Sequence, error) {
 	k.mu.Lock()
-	o := k.table.Find(job)
+	o := k.find(job)
 	k.mu.Unlock()
 	if o == nil {
 		return nil, state.Sequence{}, fmt.Errorf("no state object of job %v is here: %w", job, fs.ErrNotExist)
@@ -276,6 +327,7 @@ func (k *Keeper) Take(ctx context.Context, job state.Job, object []byte, s state
 		return fmt.Errorf("%w: its sequence is %v, not %v", transfer.ErrConflict, at, s)
 	}
 	k.mu.Lock()
+	k.know(job)
 	act, err := k.table.Merge(job, object, user, at, time.Now())
 	if err == nil {
 		k.apply([]Act{act})
@@ -295,7 +347,7 @@ func (k *Keeper) Announce(now time.Time) (all []tracker.Announcement) {
 	if entries := k.table.Changes(); len(entries) > 0 {
 		all = append(all, tracker.Announcement{Entries: entries})
 	}
-	if k.bus.pageDue(now) {
+	if len(k.unread) == 0 && k.bus.pageDue(now) { // what is not read is not gone
 		page, last := k.table.Page()
 		k.bus.paged(now, last)
 		all = append(all, page)

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/listen"
@@ -88,6 +90,7 @@ func TestObjectsAcrossRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	k = open(t, Options{Dir: dir, Host: "h1"})
+	<-k.loaded
 	for n := range 3 {
 		sample(k, at.Add(time.Duration(n+1)*time.Second), slurm(2, 2), claimed)
 	}
@@ -193,10 +196,9 @@ func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) 
 func TestJobsOwnWords(t *testing.T) {
 	k := open(t, Options{Dir: t.TempDir(), Host: "h1"})
 	defer k.Close()
-	job, found, called := slurm(12, 2), true, 0
+	job, found := slurm(12, 2), true
 	job.User = os.Getuid()
 	c := served(t, k, func(_ context.Context, pid int) (measure.Job, bool, error) {
-		called++
 		if pid != os.Getpid() {
 			t.Errorf("asked for process %d", pid)
 		}
@@ -260,24 +262,38 @@ func TestJobsOwnWords(t *testing.T) {
 	expect("GET", "/v1/jobs/self", "", 503, "not known yet")
 	// Too much at once.
 	job.ID.Job, job.Run = 14, 1
-	refused := 0
-	for range writesAtOnce + 50 {
-		if status, text := ask(t, c, "POST", "/v1/jobs/self/settings", `{"key":"progress","value":"1"}`); status == http.StatusTooManyRequests && strings.Contains(text, "too often") {
-			refused++
-		} else if status != 200 {
-			t.Fatalf("%d %s", status, text)
+	expect("GET", "/v1/jobs/self", "", 200, "slurm/14")
+	for _, l := range []struct{ job, user int }{{0, writesAtOnce}, {writesAtOnce, 0}} {
+		k.mu.Lock()
+		k.rates[named(14)], k.users[os.Getuid()] = rate.NewLimiter(0, l.job), rate.NewLimiter(0, l.user)
+		k.mu.Unlock()
+		expect("GET", "/v1/jobs/self", "", 429, "too often")
+	}
+}
+
+// A caller reads its own jobs, and no other user's; root reads all.
+func TestObjectsOfOthers(t *testing.T) {
+	k := open(t, Options{Dir: t.TempDir(), Host: "h1"})
+	defer k.Close()
+	sample(k, time.Now(), slurm(12, 1))
+	find := func(context.Context, int) (measure.Job, bool, error) { return slurm(12, 1), true, nil }
+	for uid, want := range map[int]int{0: 0, 1000: 0, 2000: http.StatusForbidden} {
+		c := caller{uid: uid, pid: 7}
+		r, err := http.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, c), http.MethodGet, "/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	t.Logf("%d requests of %d are refused", refused, writesAtOnce+50)
-	before := called
-	k.mu.Lock()
-	for range writesAtOnce {
-		_ = k.spend(named(14), os.Getuid(), 1)
-	}
-	k.mu.Unlock()
-	expect("GET", "/v1/jobs/self", "", 429, "20 times a second")
-	if called != before+1 {
-		t.Error("it was not asked for")
+		for _, id := range []string{"", "12"} {
+			if id != "" {
+				r.SetPathValue("queue", "slurm")
+				r.SetPathValue("id", id)
+			}
+			var p problem
+			job, err := k.jobOf(r, find)
+			if errors.As(err, &p); p.status != want || want == 0 && (err != nil || job != named(12)) {
+				t.Errorf("user %d, %q: %v, %v", uid, id, job, err)
+			}
+		}
 	}
 }
 
@@ -441,4 +457,56 @@ func FuzzSetting(f *testing.F) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// BenchmarkOpen is how long a start takes for each object that is there.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	o := Options{Dir: dir, Host: "h1", Keep: time.Hour, Log: slog.New(slog.DiscardHandler)}
+	k, err := Open(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := time.Now()
+	for id := range int64(b.N) {
+		j := slurm(id+1, 1)
+		k.mu.Lock()
+		k.apply(k.table.See(named(id+1), &j, at))
+		k.mu.Unlock()
+	}
+	if err := k.writers["slurm"].Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	k.Close()
+	b.ResetTimer()
+	if k, err = Open(o); err != nil {
+		b.Fatal(err)
+	}
+	<-k.loaded
+	k.Close()
+}
+
+// While objects are read those of jobs that are here go first, no page says that others are gone,
+// and none is purged.
+func TestObjectsAreReadInTheBackground(t *testing.T) {
+	dir := t.TempDir()
+	at := time.Now()
+	k := open(t, Options{Dir: dir, Host: "h1"})
+	sample(k, at, slurm(1, 1), slurm(2, 1))
+	k.Close()
+	k = open(t, Options{Dir: dir, Host: "h1"})
+	<-k.loaded
+	delete(k.table.jobs, named(1)) // as if it had read neither
+	delete(k.table.live, named(1))
+	k.unread[named(1)], k.unread[named(3)] = true, true
+	sample(k, at.Add(time.Minute), slurm(1, 1), slurm(2, 1))
+	same(t, "it is continued", history(recordOf(t, k, named(1))), "1 h1 started")
+	if all := k.Announce(at); len(all) != 0 {
+		t.Errorf("announced: %+v", all)
+	}
+	delete(k.unread, named(3))
+	if all := k.Announce(at); len(all) != 1 || !all[0].Page || len(all[0].Entries) != 2 {
+		t.Errorf("announced: %+v", all)
+	}
+	k.Close()
 }

@@ -132,6 +132,9 @@ func (k *Keeper) jobOf(r *http.Request, find Finder) (state.Job, error) {
 	if !ok || c.err != nil {
 		return state.Job{}, problemf(http.StatusForbidden, "jobs' state is served on ahostd's socket alone, where the kernel names the caller")
 	}
+	if err := k.allow(c.uid, 1); err != nil {
+		return state.Job{}, err
+	}
 	if r.PathValue("queue") == "" {
 		return k.self(r.Context(), c, find)
 	}
@@ -141,14 +144,14 @@ func (k *Keeper) jobOf(r *http.Request, find Finder) (state.Job, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	o := k.table.Find(job)
+	o := k.find(job)
 	switch {
 	case c.uid != 0 && (o == nil || o.User != c.uid): // what others have is not said
 		return job, problemf(http.StatusForbidden, "no state object of job %v is on this host, or the job is not yours (astate where finds it)", job)
 	case o == nil:
 		return job, problemf(http.StatusNotFound, "no state object of job %v is on this host (astate where finds it)", job)
 	}
-	return job, k.admit(job, c.uid)
+	return job, k.spend(job, 1)
 }
 
 func (k *Keeper) self(ctx context.Context, c caller, find Finder) (state.Job, error) {
@@ -169,35 +172,39 @@ func (k *Keeper) self(ctx context.Context, c caller, find Finder) (state.Job, er
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o := k.table.Find(job); o == nil || !o.Live || o.User != j.User {
+	k.know(job)
+	k.apply(k.table.See(job, &j, now))
+	if k.table.Find(job) == nil { // another job's was set aside
 		k.apply(k.table.See(job, &j, now))
-		if k.table.Find(job) == nil { // another job's was set aside
-			k.apply(k.table.See(job, &j, now))
-		}
 	}
-	switch o := k.table.Find(job); {
+	switch o := k.find(job); {
 	case o == nil:
 		return job, problemf(http.StatusServiceUnavailable, "which run of job %v this is, is not known yet: try again in a few seconds", job)
 	case o.User != j.User:
 		return job, problemf(http.StatusForbidden, "the number of job %v is that of another user's job on this host, and no control group says that it is yours", job)
 	}
-	return job, k.admit(job, c.uid)
+	return job, k.spend(job, 1)
 }
 
-// admit counts a request of a job, and refuses what is too much. The caller has the lock.
-func (k *Keeper) admit(job state.Job, user int) error {
-	return k.spend(job, user, 1)
-}
-
-func (k *Keeper) spend(job state.Job, user, n int) error {
-	now := time.Now()
-	if k.rates[job] == nil {
-		k.rates[job] = rate.NewLimiter(writesPerSecond, writesAtOnce)
-	}
+// allow counts requests of a user, and refuses what is too much.
+func (k *Keeper) allow(user, n int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.users[user] == nil {
 		k.users[user] = rate.NewLimiter(writesPerSecond*usersShare, writesAtOnce*usersShare)
 	}
-	if !k.users[user].AllowN(now, n) || !k.rates[job].AllowN(now, min(n, writesAtOnce)) {
+	if !k.users[user].AllowN(time.Now(), n) {
+		return problemf(http.StatusTooManyRequests, "your jobs on this host ask and write too often: %d times a second in sum; wait, and write what matters", writesPerSecond*usersShare)
+	}
+	return nil
+}
+
+// spend counts requests of a job likewise. The caller has the lock.
+func (k *Keeper) spend(job state.Job, n int) error {
+	if k.rates[job] == nil {
+		k.rates[job] = rate.NewLimiter(writesPerSecond, writesAtOnce)
+	}
+	if !k.rates[job].AllowN(time.Now(), min(n, writesAtOnce)) {
 		return problemf(http.StatusTooManyRequests, "job %v asks and writes too often: %d times a second after %d at once, and less often if its files are large; wait, and write what matters", job, writesPerSecond, writesAtOnce)
 	}
 	return nil
@@ -221,16 +228,20 @@ func (k *Keeper) forgetRates() {
 // writing it costs.
 func (k *Keeper) ready(ctx context.Context, job state.Job) error {
 	k.mu.Lock()
-	o := k.table.Find(job)
+	o := k.find(job)
 	loaded, user := o != nil && o.Loaded(), measure.NoUser
 	if o != nil {
 		user = o.User
 	}
 	k.mu.Unlock()
 	if info, err := os.Stat(state.Path(k.dir(job.Queue), job.ID)); err == nil {
+		cost := int(info.Size() / costOf)
 		k.mu.Lock()
-		err = k.spend(job, user, int(info.Size()/costOf))
+		err = k.spend(job, cost)
 		k.mu.Unlock()
+		if err == nil {
+			err = k.allow(user, cost)
+		}
 		if err != nil {
 			return err
 		}
@@ -264,7 +275,7 @@ func (k *Keeper) put(w http.ResponseWriter, r *http.Request, job state.Job, sync
 	a := Answer{Job: job.String()}
 	if err == nil {
 		k.apply([]Act{act})
-		a.Sequence = k.table.Find(job).Sequence
+		a.Sequence = k.find(job).Sequence
 	}
 	k.mu.Unlock()
 	if err == nil && synced {
