@@ -61,7 +61,40 @@ type fileOut struct {
 // errNoState is returned for a job that no host has announced.
 var errNoState = &statusError{http.StatusNotFound, "no host has announced state of this job: see ahosts --agents"}
 
+// listOut names jobs whose state is known to be on a host.
+type listOut struct {
+	Body struct {
+		Jobs []string `json:"jobs" doc:"by their hosts' numbers, such as slurm/12: in the order of the list"`
+		Next string   `json:"next,omitempty" doc:"after which the next part begins; absent: there is none"`
+	}
+}
+
 func (a api) addStates() {
+	add(a, http.MethodGet, "/states", "get-states", "the jobs whose state a host holds, part by part", func(_ context.Context, _ *desk.Desk, in *struct {
+		After string `query:"after" maxLength:"60" doc:"a job of the list, such as slurm/12; none: from the beginning"`
+		Most  int    `query:"most" minimum:"1" maximum:"10000" default:"1000"`
+	},
+	) (*listOut, error) {
+		if a.server.Hosts == nil || a.server.Hosts.Places() == nil {
+			return nil, errNotHeard
+		}
+		var after state.Job
+		if in.After != "" {
+			var err error
+			if after, err = state.ParseJob(in.After); err != nil {
+				return nil, huma.Error400BadRequest(err.Error())
+			}
+		}
+		out := &listOut{}
+		out.Body.Jobs = []string{}
+		for _, j := range a.server.Hosts.Places().Jobs(after, in.Most) {
+			out.Body.Jobs = append(out.Body.Jobs, j.String())
+		}
+		if n := len(out.Body.Jobs); n == in.Most {
+			out.Body.Next = out.Body.Jobs[n-1]
+		}
+		return out, nil
+	})
 	add(a, http.MethodGet, "/states/{queue}/{id}", "get-state", "the state that a job carries with it, from the host that holds it; its record only for those who may read it", func(ctx context.Context, d *desk.Desk, in *StateIn) (*stateOut, error) {
 		v, _, err := a.server.stateOf(ctx, d, in)
 		if err != nil {

@@ -23,9 +23,9 @@ import (
 // giver is a host that gives one object to all.
 type giver struct{ object []byte }
 
-func (g giver) Knows(string) bool              { return true }
-func (g giver) MayRead(string, state.Job) bool { return true }
-func (g giver) MayPush(string, state.Job) bool { return false }
+func (g giver) Knows(string) bool                     { return true }
+func (g giver) MayRead(string, state.Job) bool        { return true }
+func (g giver) MayPush(string, state.Job) bool        { return false }
 func (g giver) Moved(state.Job) (transfer.Peer, bool) { return transfer.Peer{}, false }
 
 func (g giver) Take(context.Context, state.Job, []byte, state.Sequence) error {
@@ -112,6 +112,10 @@ func TestStatesAreReadByWhoMay(t *testing.T) {
 	s.want(s.call(dora, http.MethodGet, "/states/pbs/7", ""), http.StatusUnprocessableEntity)
 	s.want(s.call(dora, http.MethodGet, "/states/slurm/..%2f7", ""), http.StatusBadRequest)
 	s.want(s.call(dora, http.MethodGet, "/states/slurm/8", ""), http.StatusOK, `"moving":true`, "on its way")
+
+	s.want(s.call(bert, http.MethodGet, "/states?most=1", ""), http.StatusOK, `"jobs":["slurm/7"]`, `"next":"slurm/7"`)
+	s.want(s.call(bert, http.MethodGet, "/states?after=slurm/7", ""), http.StatusOK, `{"jobs":["slurm/8"]}`)
+	s.want(s.call(bert, http.MethodGet, "/states?after=x", ""), http.StatusBadRequest, "no name of a job")
 
 	for range mostFetchedByUser {
 		if !s.fetching.begin(5004) {

@@ -221,6 +221,13 @@ func (p *Places) Find(j state.Job) []tracker.Place {
 	return p.tracker.Find(j)
 }
 
+// Jobs returns the first jobs with a place after one: see tracker.Tracker.
+func (p *Places) Jobs(after state.Job, most int) []state.Job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tracker.Jobs(after, most)
+}
+
 // ErrNoState says that no host holds the state of a job.
 var ErrNoState = fmt.Errorf("no host has announced state of this job: %w", fs.ErrNotExist)
 

@@ -274,6 +274,23 @@ func (t *Tracker) Find(j state.Job) []Place {
 	return append([]Place{place(n)}, others...)
 }
 
+// Jobs returns the first jobs that have a place after one, in the order of Compare; those of the
+// zero Job are the first of all.
+func (t *Tracker) Jobs(after state.Job, most int) []state.Job {
+	var all []state.Job
+	for k := range t.jobs {
+		if j := k.name(); Compare(j, after) > 0 {
+			all = append(all, j)
+		}
+		if len(all) >= 2*most+1000 { // of a million few are wanted
+			slices.SortFunc(all, Compare)
+			all = all[:most]
+		}
+	}
+	slices.SortFunc(all, Compare)
+	return all[:min(len(all), most)]
+}
+
 // Moving reports whether what a run left behind is still on its way to the job's holder, the
 // first of the places.
 func Moving(places []Place) bool {

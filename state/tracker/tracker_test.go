@@ -299,6 +299,30 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// All jobs are listed once, part by part.
+func TestJobs(t *testing.T) {
+	tr, a := New(), newAgent(1)
+	var want []state.Job
+	for n := range int64(5000) {
+		j := state.Job{Queue: []string{"lsf", "slurm"}[n%2], ID: backends.ID{Job: 1 + n*7919%5003, Index: int(n % 3)}}
+		want = append(want, j)
+		tr.Hear(a.name, a.announce(Entry{Job: j, Sequence: state.Sequence{Run: 1, N: 1}}), time.Unix(1e9, 0))
+	}
+	slices.SortFunc(want, Compare)
+	var got []state.Job
+	var after state.Job
+	for {
+		part := tr.Jobs(after, 300)
+		if len(part) == 0 {
+			break
+		}
+		got, after = append(got, part...), part[len(part)-1]
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d jobs are listed, want %d, in order", len(got), len(want))
+	}
+}
+
 func TestMessages(t *testing.T) {
 	a := &Announcement{Epoch: 3, Number: 9, Address: "h1.example.org:8474", Fingerprint: digits('0'), Page: true, After: "slurm/3", Through: "slurm/12.3", Entries: []Entry{{Job: job(4), Sequence: state.Sequence{Run: 2, N: 7}, Live: true}, {Job: job(5), Gone: true}}}
 	data, err := a.Encode()
