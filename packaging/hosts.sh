@@ -388,7 +388,7 @@ move() {
 
 moves() {
     enrolled
-    move "${MOVES:-1000}" 50
+    move "${MOVES:-1000}" "${JOBS:-50}"
     # allotd without its store knows all again from its hosts.
     ctl sh -c 'systemctl stop allotment-allotd && rm -f /var/lib/allotment/bus/places.db* && systemctl start allotment-allotd'
     within 60 n1 'allotd runs again' 'allotd enrol --list'

@@ -130,11 +130,18 @@ func (a api) addStates() {
 	})
 }
 
-// fetching bounds the objects that are fetched at a time: each is in memory as a whole.
+// fetching bounds the objects that are fetched at a time, of all users and of each: an object is
+// in memory as a whole. Others wait.
 type fetching struct {
-	mu  sync.Mutex
-	all int
-	of  map[int]int // by user ID
+	all chan struct{}
+
+	mu sync.Mutex
+	of map[int]*ofUser // by user ID, those who fetch or wait
+}
+
+type ofUser struct {
+	places chan struct{}
+	n      int // that fetch or wait
 }
 
 const (
@@ -142,27 +149,40 @@ const (
 	mostFetchedByUser = 4
 )
 
-// begin reports whether a user may fetch one more now; end must follow.
-func (f *fetching) begin(uid int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.all >= mostFetched || f.of[uid] >= mostFetchedByUser {
-		return false
-	}
-	if f.of == nil {
-		f.of = map[int]int{}
-	}
-	f.all++
-	f.of[uid]++
-	return true
+func newFetching() *fetching {
+	return &fetching{all: make(chan struct{}, mostFetched), of: map[int]*ofUser{}}
 }
 
-func (f *fetching) end(uid int) {
+// begin waits until a user may fetch one more. end must follow, if it returns no error.
+func (f *fetching) begin(ctx context.Context, uid int) (end func(), err error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.all--
-	if f.of[uid]--; f.of[uid] == 0 {
-		delete(f.of, uid)
+	u := f.of[uid]
+	if u == nil {
+		u = &ofUser{places: make(chan struct{}, mostFetchedByUser)}
+		f.of[uid] = u
+	}
+	u.n++
+	f.mu.Unlock()
+	leave := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if u.n--; u.n == 0 {
+			delete(f.of, uid)
+		}
+	}
+	select {
+	case u.places <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+	select {
+	case f.all <- struct{}{}:
+		return func() { <-f.all; <-u.places; leave() }, nil
+	case <-ctx.Done():
+		<-u.places
+		leave()
+		return nil, ctx.Err()
 	}
 }
 
@@ -190,12 +210,13 @@ func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *StateIn) (*state
 	if len(v.Places) == 0 {
 		return nil, nil, errNoState
 	}
-	if !s.fetching.begin(d.Caller.UID) {
-		return nil, nil, &statusError{http.StatusServiceUnavailable, "too many states of jobs are being read: ask again in a moment"}
-	}
-	defer s.fetching.end(d.Caller.UID)
 	bounded, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
+	end, err := s.fetching.begin(bounded, d.Caller.UID)
+	if err != nil {
+		return nil, nil, &statusError{http.StatusTooManyRequests, "too many states of jobs are being read: ask again in a moment"}
+	}
+	defer end()
 	o, err := places.Fetch(bounded, job)
 	now := places.Find(job) // as it is after the object was read
 	v.Places, v.Moving = s.placesOf(now), tracker.Moving(now)

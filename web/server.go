@@ -45,7 +45,7 @@ type Server struct {
 	drawn     drawn
 	sessions  sessions
 	limiter   limiter
-	fetching  fetching
+	fetching  *fetching
 	times     times
 
 	mu      sync.Mutex
@@ -54,7 +54,7 @@ type Server struct {
 
 // New returns a server that does not listen yet.
 func New(o Options) (*Server, error) {
-	s := &Server{Options: o}
+	s := &Server{Options: o, fetching: newFetching()}
 	s.accounts.now, s.limiter.now, s.sessions.now = o.Now, o.Now, o.Now
 	s.sessions.idle, s.sessions.max = time.Duration(o.Config.SessionIdle), time.Duration(o.Config.SessionMax)
 	s.times = times{header: 10 * time.Second, body: 30 * time.Second, answer: 2 * time.Minute, idle: 2 * time.Minute, shutdown: 10 * time.Second}
