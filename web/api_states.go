@@ -39,8 +39,9 @@ type stateView struct {
 	Host   string           `json:"host,omitempty" doc:"where the record is from"`
 	Run    int              `json:"run,omitempty" doc:"the sequence of the record: its highest run,"`
 	N      uint64           `json:"n,omitempty" doc:"and the last line of that"`
-	Record *backends.Record `json:"record,omitempty" doc:"absent: it can't be read now"`
-	Why    string           `json:"why,omitempty" doc:"it can't be read now"`
+	Record *backends.Record `json:"record,omitempty" doc:"absent: see why"`
+	Why    string           `json:"why,omitempty" doc:"it is absent"`
+	Denied bool             `json:"denied,omitempty" doc:"it is not the caller's to read"`
 }
 
 type stateOut struct{ Body stateView }
@@ -112,7 +113,7 @@ func (a api) addStates() {
 			return nil, err
 		}
 		if o == nil {
-			if v.Why == notReadable {
+			if v.Denied {
 				return nil, &statusError{http.StatusForbidden, v.Why}
 			}
 			return nil, &statusError{http.StatusServiceUnavailable, v.Why}
@@ -237,7 +238,7 @@ func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *StateIn) (*state
 		uid = -1
 	}
 	if !may(in.Queue, on, uid) {
-		v.Why = notReadable
+		v.Why, v.Denied = notReadable, true
 		return v, nil, nil
 	}
 	o.Record.Spec.Env = nil

@@ -59,7 +59,7 @@ func newApp(p process) *cli.App {
 				{Line: "astate get --job 12 --json", Does: "all that job 12 has written"},
 			},
 		},
-		Commands: []*cli.Command{setCommand(p), getCommand(p), progressCommand(p), attachCommand(p), catCommand(p), runCommand(p), whereCommand(p)},
+		Commands: []*cli.Command{setCommand(p), getCommand(p), progressCommand(p), attachCommand(p), catCommand(p), runCommand(p), whereCommand(p), exportCommand(p)},
 	}
 }
 

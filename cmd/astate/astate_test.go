@@ -151,7 +151,7 @@ func (c *caller) types(words ...string) (code int, out, problem string) {
 		stdin: os.Stdin, stdout: c.printed, stderr: os.Stderr, out: &stdout, env: func(name string) string { return c.env[name] },
 		host: func() (string, error) { return "h1", nil }, sockets: func() ([]string, error) { return c.sockets, nil },
 		allotd: func() (string, string, error) { return c.farm, "slurm", nil },
-		open: func(context.Context) (backends.Backend, error) { return c.queue, nil },
+		open:   func(context.Context) (backends.Backend, error) { return c.queue, nil },
 	}
 	app := newApp(p)
 	app.ErrWriter = &stderr
@@ -312,6 +312,57 @@ func TestFarm(t *testing.T) {
 	for words, want := range map[string]string{"get --job 13": `not yours \x1b[31m`, "get --job 14": "no host has announced", "where 14": "no host has announced"} {
 		if code, out, problem := c.types(strings.Fields(words)...); code != 1 || out != "" || !strings.Contains(problem, want) {
 			t.Errorf("%s: %d, %q, %q; want %q", words, code, out, problem, want)
+		}
+	}
+}
+
+// An export has each job that the caller may read, and says which can't be read now.
+func TestExport(t *testing.T) {
+	o := newObject()
+	o.settings["k"] = "\x1b[31m"
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/states", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("after") {
+		case "":
+			_, _ = w.Write([]byte(`{"jobs": ["slurm/1", "slurm/2"], "next": "slurm/2"}`))
+		case "slurm/2":
+			_, _ = w.Write([]byte(`{"jobs": ["slurm/3", "slurm/4"]}`))
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	mux.HandleFunc("GET /api/v1/states/slurm/{id}", func(w http.ResponseWriter, r *http.Request) {
+		switch r.PathValue("id") {
+		case "1", "4":
+			_ = json.NewEncoder(w).Encode(map[string]any{"job": r.PathValue("id"), "record": o.record(), "places": []map[string]any{{"host": "h2", "run": 2}}})
+		case "2":
+			_, _ = w.Write([]byte(`{"job": "2", "places": [], "why": "it is its owner's", "denied": true}`))
+		default:
+			_, _ = w.Write([]byte(`{"job": "3", "places": [], "why": "h1 is lost"}`))
+		}
+	})
+	c := &caller{T: t, queue: fake.NewQueue(), farm: serve(t, mux)}
+	code, out, problem := c.types("export")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if code != 1 || len(lines) != 2 || !strings.HasPrefix(lines[0], `{"name":"slurm/1","job":"1",`) || !strings.HasPrefix(lines[1], `{"name":"slurm/4",`) || strings.Contains(out, "\x1b") {
+		t.Errorf("%d, %q", code, out)
+	}
+	if !strings.Contains(problem, "slurm/3 can't be read now: h1 is lost") || strings.Contains(problem, "owner") || !strings.Contains(problem, "1 job left out") {
+		t.Errorf("it says %q", problem)
+	}
+	if code, out, problem := c.types("export", "--after", "slurm/2"); code != 1 || strings.Count(out, "\n") != 1 {
+		t.Errorf("%d, %q, %q", code, out, problem)
+	}
+	if code, _, problem := c.types("export", "--after", "../x"); code != 2 || !strings.Contains(problem, "no name of a job") {
+		t.Errorf("%d, %q", code, problem)
+	}
+}
+
+// Names of jobs are read as the list has them.
+func TestNames(t *testing.T) {
+	for _, j := range []state.Job{{Queue: "slurm", ID: backends.ID{Job: 12}}, {Queue: "lsf", ID: backends.ID{Job: 12, Index: 3}}, {Queue: "slurm", ID: backends.ID{Job: 12, Index: backends.ZeroIndex}}} {
+		if queue, id, err := parseName(j.String()); err != nil || queue != j.Queue || id != j.ID {
+			t.Errorf("%v reads as %s, %v, %v", j, queue, id, err)
 		}
 	}
 }

@@ -14,7 +14,8 @@ type State struct {
 	Places []Place          `json:"places"` // the holder first
 	Moving bool             `json:"moving"`
 	Record *backends.Record `json:"record"` // nil: Why
-	Why    string           `json:"why"`
+	Why    string           `json:"why,omitempty"`
+	Denied bool             `json:"denied,omitempty"` // it is not the caller's to read
 }
 
 // Place is a host that holds state of a job.
@@ -29,6 +30,21 @@ type Place struct {
 func StateOf(ctx context.Context, socket, queue string, id backends.ID) (*State, error) {
 	s := new(State)
 	return s, JSON(ctx, socket, stateRoute(queue, id), nil, s)
+}
+
+// States lists jobs whose state a host holds, part by part: those after one, "" from the
+// beginning. next is "" after the last part.
+func States(ctx context.Context, socket, after string) (jobs []string, next string, err error) {
+	var answer struct {
+		Jobs []string `json:"jobs"`
+		Next string   `json:"next"`
+	}
+	query := url.Values{}
+	if after != "" {
+		query.Set("after", after)
+	}
+	err = JSON(ctx, socket, "/states", query, &answer)
+	return answer.Jobs, answer.Next, err
 }
 
 // RecordOf is StateOf for those who need its record.
