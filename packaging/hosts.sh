@@ -281,7 +281,7 @@ joined() {
 serve_bus() {
     local host
     configure n1 bus '{listen: 0.0.0.0:8473, enrol: 0.0.0.0:8472, address: n1:8472, announce: [eth0]}'
-    ctl systemctl restart allotment-allotd
+    ctl systemctl restart allotment-allotd allotment-ahostd
     within 60 n1 'allotd serves the bus' 'allotd enrol --list'
     (umask 077 && ctl allotd enrol >"$share/enrolment" && sed 's/^[^ ]*/-/' "$share/enrolment" >"$share/enrolment.no-address")
     vm n2 -- sh -c 'install -D -m 600 /mnt/share/enrolment /etc/allotment/enrolment && systemctl restart allotment-ahostd'

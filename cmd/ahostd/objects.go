@@ -72,7 +72,9 @@ func (a *agent) moveObjects(ctx context.Context, dir string, config *configfile.
 	if err != nil {
 		return err
 	}
-	on := config.Ahostd.Objects.Listens(enrolment != (bus.Enrolment{}))
+	joins := enrolment != (bus.Enrolment{})
+	name, others := config.Bus.Others()
+	on := config.Ahostd.Objects.Listens(joins || others)
 	if on == "" || a.link == nil {
 		return nil
 	}
@@ -85,6 +87,9 @@ func (a *agent) moveObjects(ctx context.Context, dir string, config *configfile.
 		return errors.Join(err, errors.New("see ahostd.objects.listen in the config"))
 	}
 	a.place = objectsPlace{config.Ahostd.Objects.Address, l.Addr()}
+	if others && !joins { // its connection to the bus does not leave the machine
+		a.place.configured = cmp.Or(a.place.configured, name, a.host)
+	}
 	a.objects.Exchange(ctx, identity)
 	a.link.Receive(tracker.OrdersKind, func(message []byte) { a.objects.Hear(message, time.Now()) })
 	server := transfer.NewServer(identity, a.objects, a.log)

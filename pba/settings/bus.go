@@ -18,6 +18,17 @@ type Bus struct {
 	Address  string   `yaml:"address"`  // HOST:PORT by which they reach it; "": of this machine's name and Enrol
 }
 
+// Others returns whether hosts of other machines can join here, and by which host they reach this
+// one; "": by its name.
+func (b Bus) Others() (host string, ok bool) {
+	here, err := isLoopback(b.Enrol, "0.0.0.0:8472")
+	if b.Enrol == "" || err != nil || here {
+		return "", false
+	}
+	host, _, _ = cutPort(b.Address)
+	return host, true
+}
+
 // DefaultBus is the section of a config file without it.
 func DefaultBus() Bus { return Bus{Listen: "127.0.0.1:0"} }
 

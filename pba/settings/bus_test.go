@@ -32,3 +32,21 @@ func TestBusRefusesClearTextAndHalfABus(t *testing.T) {
 		}
 	}
 }
+
+// Hosts of other machines join where enrol is an address that they reach.
+func TestBusOfOthers(t *testing.T) {
+	for _, test := range []struct {
+		bus    Bus
+		host   string
+		others bool
+	}{
+		{DefaultBus(), "", false},
+		{Bus{Listen: "127.0.0.1:0", Enrol: "127.0.0.1:0"}, "", false},
+		{Bus{Listen: "0.0.0.0:8473", Enrol: "0.0.0.0:8472"}, "", true},
+		{Bus{Listen: "0.0.0.0:8473", Enrol: "10.0.0.1:8472", Address: "n1:8472"}, "n1", true},
+	} {
+		if host, others := test.bus.Others(); host != test.host || others != test.others {
+			t.Errorf("%+v: %q, %v; want %q, %v", test.bus, host, others, test.host, test.others)
+		}
+	}
+}

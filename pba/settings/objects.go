@@ -61,15 +61,15 @@ func isHost(s string) bool {
 	return s != "" && len(s) <= most
 }
 
-// Listens returns where a host listens for objects; "": nowhere. remote: its allotd is on another
-// machine.
-func (o Objects) Listens(remote bool) string {
+// Listens returns where a host listens for objects; "": nowhere. others: the farm has hosts of
+// other machines.
+func (o Objects) Listens(others bool) string {
 	switch {
 	case o.Listen == ObjectsOff:
 		return ""
 	case o.Listen != "":
 		return o.Listen
-	case remote:
+	case others:
 		return ":8474"
 	default:
 		return "127.0.0.1:0"
