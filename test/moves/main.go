@@ -44,7 +44,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.jobs, "jobs", 50, "")
 	flag.IntVar(&o.moves, "moves", 1000, "of all jobs together")
-	flag.IntVar(&o.workers, "at-a-time", 6, "moves at a time")
+	flag.IntVar(&o.workers, "at-a-time", 9, "moves at a time")
 	flag.IntVar(&o.readers, "readers", 2, "")
 	hosts := flag.String("hosts", "n1,n2,n3", "")
 	flag.StringVar(&o.socket, "socket", "/run/allotment/allotd.sock", "")
