@@ -154,7 +154,7 @@ func (c *Client) ask(ctx context.Context, job state.Job, at Peer) (f Fetched, ne
 	case http.StatusOK:
 		f.From = at
 		if f.At, err = parseSequence(response.Header.Get(sequenceHeader)); err == nil {
-			f.Object, err = readObject(response.Body, response.Header.Get(digestHeader))
+			f.Object, err = readObject(response.Body, response.ContentLength, response.Header.Get(digestHeader))
 		}
 	case http.StatusMovedPermanently:
 		if next = response.Header.Get(hostHeader); next == "" || len(next) > 255 {

@@ -7,8 +7,7 @@
 package transfer
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -67,7 +66,7 @@ func OpenIdentity(dir, host string) (*Identity, error) {
 }
 
 func newIdentity(host string) ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func newIdentity(host string) ([]byte, error) {
 		SerialNumber: serial, Subject: pkix.Name{CommonName: host}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(identityTime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/state"
@@ -63,9 +64,11 @@ const (
 const (
 	connections   = 64
 	ofOneAddress  = 16
-	atATime       = 4 // objects that are taken in: each may have state.MaxObject bytes
+	inMemory      = state.MaxObject + 16<<20 // bytes of all objects on their way: the agent has 256 MiB in all
+	readAtATime   = 2                        // objects, whose sizes are not known before
+	roomTime      = 5 * time.Second          // that a request waits for its bytes
 	headerTime    = 5 * time.Second
-	bodyTime      = 60 * time.Second
+	bodyTime      = 60 * time.Second // of a request as a whole: a slow sender is cut
 	idleTime      = 30 * time.Second
 	shutdownTime  = 5 * time.Second
 	maxHeaderSize = 8 << 10
@@ -75,13 +78,15 @@ const (
 type Server struct {
 	keeper Keeper
 	log    *slog.Logger
-	taking chan struct{}
+	room   *semaphore.Weighted // bytes of objects that are in memory
+	reads  *semaphore.Weighted
+	wait   time.Duration // for room
 	http   *http.Server
 }
 
 // NewServer returns a server that does not serve yet.
 func NewServer(i *Identity, k Keeper, log *slog.Logger) *Server {
-	s := &Server{keeper: k, log: log, taking: make(chan struct{}, atATime)}
+	s := &Server{keeper: k, log: log, room: semaphore.NewWeighted(inMemory), reads: semaphore.NewWeighted(readAtATime), wait: roomTime}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /jobs/{queue}/{id}", s.give)
 	mux.HandleFunc("PUT /jobs/{queue}/{id}", s.take)
@@ -136,7 +141,8 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store") // it may come back
-	object, at, err := s.keeper.Object(r.Context(), job)
+	object, at, leave, err := s.read(r.Context(), job)
+	defer leave()
 	switch to, moved := s.keeper.Moved(job); {
 	case err == nil:
 		w.Header().Set(sequenceHeader, sequenceText(at))
@@ -148,12 +154,45 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(hostHeader, to.Host)
 		w.Header().Set("Location", "https://"+to.Address+"/jobs/"+job.String())
 		w.WriteHeader(http.StatusMovedPermanently)
+	case errors.Is(err, errBusy):
+		busy(w)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, "no state object of job "+job.String()+" is here", http.StatusNotFound)
 	default:
 		s.log.Error("give a state object", "job", job.String(), "error", err)
 		http.Error(w, "the state object of job "+job.String()+" can't be read", http.StatusInternalServerError)
 	}
+}
+
+// read reads an object of the keeper's. leave must be called when it is no longer in memory.
+func (s *Server) read(ctx context.Context, job state.Job) (object []byte, at state.Sequence, leave func(), err error) {
+	done, err := s.enter(ctx, s.reads, 1)
+	if err != nil {
+		return nil, at, done, err
+	}
+	defer done()
+	if object, at, err = s.keeper.Object(ctx, job); err != nil {
+		return nil, at, func() {}, err
+	}
+	leave, err = s.enter(ctx, s.room, int64(len(object)))
+	return object, at, leave, err
+}
+
+// enter waits for so much of a bound, for a while. leave returns it.
+func (s *Server) enter(ctx context.Context, of *semaphore.Weighted, n int64) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	if of.Acquire(ctx, n) != nil {
+		return func() {}, errBusy
+	}
+	return func() { of.Release(n) }, nil
+}
+
+var errBusy = errors.New("as many objects as this host can hold are on their way")
+
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, errBusy.Error(), http.StatusServiceUnavailable)
 }
 
 func (s *Server) take(w http.ResponseWriter, r *http.Request) {
@@ -166,24 +205,22 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if r.ContentLength > state.MaxObject {
-		http.Error(w, fmt.Sprintf("%d bytes: a state object has at most %d", r.ContentLength, state.MaxObject), http.StatusRequestEntityTooLarge)
-		return
-	}
-	select {
-	case s.taking <- struct{}{}:
-		defer func() { <-s.taking }()
-	default:
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "this host takes as many objects as it can", http.StatusServiceUnavailable)
-		return
-	}
-	object, err := readObject(r.Body, r.Header.Get(digestHeader))
-	switch {
-	case errors.Is(err, errTooLarge):
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+	switch err := checkSize(r.ContentLength); {
+	case errors.Is(err, errNoSize):
+		http.Error(w, err.Error(), http.StatusLengthRequired)
 		return
 	case err != nil:
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	leave, err := s.enter(r.Context(), s.room, r.ContentLength)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
+	object, err := readObject(r.Body, r.ContentLength, r.Header.Get(digestHeader))
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -205,23 +242,34 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	errTooLarge = fmt.Errorf("a state object has at most %d bytes", state.MaxObject)
-	errDigest   = errors.New("the object and its digest differ: it is damaged, or cut")
+	errNoSize = errors.New("a state object comes with its size, in Content-Length")
+	errDigest = errors.New("the object and its digest differ: it is damaged, or cut")
 )
 
-// readObject reads an object, which must have the digest.
-func readObject(from io.Reader, want string) ([]byte, error) {
-	var b bytes.Buffer
-	n, err := b.ReadFrom(io.LimitReader(from, state.MaxObject+1))
+// checkSize refuses an object that is too large, or whose sender does not say its size (-1).
+func checkSize(size int64) error {
 	switch {
-	case err != nil:
+	case size < 0:
+		return errNoSize
+	case size > state.MaxObject:
+		return fmt.Errorf("%d bytes: a state object has at most %d", size, state.MaxObject)
+	}
+	return nil
+}
+
+// readObject reads an object of so many bytes, which must have the digest.
+func readObject(from io.Reader, size int64, want string) ([]byte, error) {
+	if err := checkSize(size); err != nil {
+		return nil, err
+	}
+	object := make([]byte, size)
+	if _, err := io.ReadFull(from, object); err != nil {
 		return nil, fmt.Errorf("read the object: %w", err)
-	case n > state.MaxObject:
-		return nil, errTooLarge
-	case digest(b.Bytes()) != want:
+	}
+	if digest(object) != want {
 		return nil, errDigest
 	}
-	return b.Bytes(), nil
+	return object, nil
 }
 
 func digest(object []byte) string {

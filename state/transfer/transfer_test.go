@@ -1,9 +1,12 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +22,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/disk"
@@ -37,6 +43,7 @@ type store struct {
 	objects map[state.Job][]byte
 	moved   map[state.Job]Peer
 	taken   int
+	tookOne chan struct{} // is sent to when one is taken; nil: nothing is
 	hold    chan struct{} // Take waits for it; nil: it does not
 	refuse  error
 }
@@ -117,6 +124,9 @@ func (s *store) Take(ctx context.Context, j state.Job, o []byte, at state.Sequen
 	if err == nil {
 		s.objects[j] = merged
 		s.taken++
+		if s.tookOne != nil {
+			s.tookOne <- struct{}{}
+		}
 	}
 	return err
 }
@@ -129,7 +139,7 @@ type end struct {
 	client   *Client
 }
 
-func newEnd(t *testing.T, name string) *end {
+func newEnd(t testing.TB, name string, changes ...func(*Server)) *end {
 	t.Helper()
 	i, err := OpenIdentity(t.TempDir(), name)
 	if err != nil {
@@ -144,9 +154,13 @@ func newEnd(t *testing.T, name string) *end {
 	e.Peer = Peer{name, l.Addr().String(), i.Fingerprint()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
+	server := NewServer(i, e.store, slog.New(slog.DiscardHandler))
+	for _, change := range changes {
+		change(server)
+	}
 	go func() {
 		defer close(ended)
-		if err := NewServer(i, e.store, slog.New(slog.DiscardHandler)).Serve(ctx, l); err != nil {
+		if err := server.Serve(ctx, l); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -274,20 +288,32 @@ func TestHostilePushes(t *testing.T) {
 			t.Errorf("sequence %q: %d %s", bad, status, text)
 		}
 	}
+	// A size is refused before anything of the body comes.
+	head := pushBy(t, h1, h2, o, 0, 10<<30)
+	if err := head.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := bufio.NewReader(head).ReadString('\n'); err != nil || !strings.Contains(status, " 413 ") {
+		t.Errorf("10 GB, by its head: %q, %v", status, err)
+	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for name, length := range map[string]int64{"10 GB": 10 << 30, "10 GB without a length": -1} {
 		endless := &counter{}
 		status, text := put(endless, length, header(o, "1.3"))
-		if status != http.StatusRequestEntityTooLarge && status != 0 { // 0: the connection was cut while we sent
+		want := http.StatusRequestEntityTooLarge
+		if length < 0 {
+			want = http.StatusLengthRequired
+		}
+		if status != want && status != 0 { // 0: the connection was cut while we sent
 			t.Errorf("%s: %d %s", name, status, text)
 		}
-		if n := endless.n.Load(); n > 2*state.MaxObject {
+		if n := endless.n.Load(); n > state.MaxObject {
 			t.Errorf("%s: %d bytes were taken", name, n)
 		}
 	}
 	runtime.ReadMemStats(&after)
-	if used := after.HeapSys - min(before.HeapSys, after.HeapSys); used > 6*state.MaxObject {
+	if used := after.HeapSys - min(before.HeapSys, after.HeapSys); used > 2*state.MaxObject {
 		t.Errorf("10 GB took %d MiB of memory", used>>20)
 	}
 	if !bytes.Equal(h2.objects[slurm7], own) || h2.taken != 0 {
@@ -305,32 +331,114 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // A disk that is full, and a host that is busy, are no refusal for ever.
 func TestTryAgain(t *testing.T) {
-	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2")
-	h2.expect(h1, slurm7)
 	o, at := object(t, 1, "h1", 1), state.Sequence{Run: 1, N: 1}
-	h2.refuse = fmt.Errorf("write: %w", os.ErrPermission)
-	if err := h1.client.Push(t.Context(), h2.Peer, slurm7, o, at); err == nil || errors.Is(err, ErrRefused) {
-		t.Errorf("it can't be written: %v", err)
+	const room = 3 // objects
+	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2", func(s *Server) {
+		s.room, s.wait = semaphore.NewWeighted(room*int64(len(o))), time.Millisecond
+	})
+	h2.expect(h1, slurm7)
+	for why, want := range map[error]string{os.ErrPermission: "500", syscall.ENOSPC: "507"} {
+		h2.refuse = fmt.Errorf("write: %w", why)
+		if err := h1.client.Push(t.Context(), h2.Peer, slurm7, o, at); err == nil || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("it can't be written: %v, want %s", err, want)
+		}
 	}
 	h2.refuse, h2.hold = nil, make(chan struct{})
 	results := make(chan error)
-	const pushes = 3 * atATime
+	const pushes = 3 * room
 	for range pushes {
 		go func() { results <- h1.client.Push(t.Context(), h2.Peer, slurm7, o, at) }()
 	}
-	for range pushes - atATime { // those beyond the bound are answered at once
-		if err := <-results; err == nil || !strings.Contains(err.Error(), "503") {
+	for range pushes - room { // those beyond the bound are answered soon
+		if err := <-results; err == nil || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "503") {
 			t.Errorf("beyond the bound: %v", err)
 		}
 	}
+	h2.mu.Lock()
+	h2.objects[slurm7] = o
+	h2.mu.Unlock()
+	fetch := func() error {
+		_, err := h1.client.Fetch(t.Context(), slurm7, func() (Peer, error) { return h2.Peer, nil }, func(string) (Peer, bool) { return Peer{}, false })
+		return err
+	}
+	if err := fetch(); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a reader beyond the bound: %v", err)
+	}
 	close(h2.hold)
-	for range atATime {
+	for range room {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
 	}
 	if n := lines(t, h2.objects[slurm7]); n != 1 {
 		t.Errorf("%d lines after pushes at the same time, want 1", n)
+	}
+	for range 2 * room { // what was in memory is no more
+		if err := fetch(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// pushBy sends the head of a push of an object, with a size, and so much of its body, over a connection that
+// the test reads and closes.
+func pushBy(t *testing.T, from, to *end, o []byte, sent, size int) net.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", to.Address, from.identity.tls(func(f string) bool { return f == to.Fingerprint }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "PUT /jobs/slurm/7 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s: 1.3\r\n%s: %s\r\n\r\n%s", size, sequenceHeader, digestHeader, digest(o), o[:sent])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// A sender that never reads the answer repeats the push, and nothing is there twice.
+func TestAnswerLost(t *testing.T) {
+	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2")
+	h2.expect(h1, slurm7)
+	h2.tookOne = make(chan struct{}, 2)
+	h2.objects[slurm7] = object(t, 2, "h2", 2)
+	o := object(t, 1, "h1", 3)
+	conn := pushBy(t, h1, h2, o, len(o), len(o))
+	<-h2.tookOne
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h1.client.Push(t.Context(), h2.Peer, slurm7, o, state.Sequence{Run: 1, N: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if n := lines(t, h2.objects[slurm7]); n != 5 || h2.taken != 2 {
+		t.Errorf("%d lines after %d pushes, want 5 after 2", n, h2.taken)
+	}
+}
+
+// A sender that stops in the middle is cut when its time is over, and what it had is free again.
+func TestSlowSender(t *testing.T) {
+	o := object(t, 1, "h1", 3)
+	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2", func(s *Server) {
+		s.http.ReadTimeout, s.room, s.wait = 500*time.Millisecond, semaphore.NewWeighted(int64(len(o))), time.Minute
+	})
+	h2.expect(h1, slurm7)
+	slow := pushBy(t, h1, h2, o, len(o)/2, len(o))
+	if err := slow.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(slow)
+	if errors.Is(err, os.ErrDeadlineExceeded) || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+		t.Errorf("a slow sender: %q, %v", answer, err)
+	}
+	if err := pushBy(t, h1, h2, o, len(o)/2, len(o)).Close(); err != nil { // and one that is cut
+		t.Fatal(err)
+	}
+	if h2.taken != 0 {
+		t.Error("half an object was taken")
+	}
+	if err := h1.client.Push(t.Context(), h2.Peer, slurm7, o, state.Sequence{Run: 1, N: 3}); err != nil {
+		t.Errorf("after the slow one: %v", err)
 	}
 }
 
@@ -463,11 +571,18 @@ func TestCertificates(t *testing.T) {
 func TestHostileAnswers(t *testing.T) {
 	h1, evil := newEnd(t, "h1"), newEnd(t, "evil")
 	o := object(t, 1, "evil", 1)
+	endless := &counter{}
 	for name, handler := range map[string]http.HandlerFunc{
 		"endless": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(sequenceHeader, "1.1")
 			w.Header().Set(digestHeader, digest(o))
-			_, _ = io.Copy(w, &counter{})
+			_, _ = io.Copy(w, endless)
+		},
+		"as large as it likes": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(sequenceHeader, "1.1")
+			w.Header().Set(digestHeader, digest(o))
+			w.Header().Set("Content-Length", "10000000000")
+			_, _ = io.Copy(w, endless)
 		},
 		"damaged": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(sequenceHeader, "1.1")
@@ -493,6 +608,9 @@ func TestHostileAnswers(t *testing.T) {
 		}
 		server.Close()
 	}
+	if n := endless.n.Load(); n > state.MaxObject {
+		t.Errorf("%d bytes of endless answers were taken", n)
+	}
 }
 
 // A certificate stays the host's own, and is its owner's alone.
@@ -512,6 +630,9 @@ func TestIdentity(t *testing.T) {
 	if open("h1").Fingerprint() == open("h2").Fingerprint() {
 		t.Error("a copied directory is another host's identity")
 	}
+	if _, ok := open("h1").certificate.Leaf.PublicKey.(ed25519.PublicKey); !ok {
+		t.Errorf("the key is %T", open("h1").certificate.Leaf.PublicKey)
+	}
 	path := filepath.Join(dir, "transfer-h1.pem")
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
@@ -530,13 +651,85 @@ func TestIdentity(t *testing.T) {
 }
 
 func FuzzRequest(f *testing.F) {
-	f.Add("2.17", "sha-256=:AAAA:", []byte("x"))
-	f.Fuzz(func(t *testing.T, sequence, want string, body []byte) {
+	f.Add("2.17", "sha-256=:AAAA:", []byte("x"), int64(1))
+	f.Fuzz(func(t *testing.T, sequence, want string, body []byte, size int64) {
 		if s, err := parseSequence(sequence); err == nil && sequenceText(s) != sequence {
 			t.Errorf("%q reads as %v", sequence, s)
 		}
-		if o, err := readObject(bytes.NewReader(body), want); err == nil && digest(o) != want {
+		if o, err := readObject(bytes.NewReader(body), size, want); err == nil && (digest(o) != want || int64(len(o)) != size) {
 			t.Errorf("%q is the digest of %q", want, o)
 		}
 	})
 }
+
+// asked is a keeper that has nothing, and notes for which job it was asked.
+type asked struct {
+	*store
+	job *state.Job
+}
+
+func (a asked) MayRead(_ string, j state.Job) bool { *a.job = j; return true }
+func (a asked) MayPush(_ string, j state.Job) bool { *a.job = j; return true }
+
+// FuzzPath has a job asked for by no other path than its own.
+func FuzzPath(f *testing.F) {
+	for _, path := range []string{"/jobs/slurm/7", "/jobs/lsf/7.2", "/jobs/slurm/%37", "/jobs/slurm%2f7", "/jobs/slurm/..%2f7", "/jobs/./slurm/7", "//jobs/slurm/7%00"} {
+		f.Add(path, true)
+	}
+	identity, err := OpenIdentity(f.TempDir(), "h1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var job state.Job
+	server := NewServer(identity, asked{newStore(), &job}, slog.New(slog.DiscardHandler))
+	f.Fuzz(func(t *testing.T, path string, get bool) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil {
+			return
+		}
+		method := http.MethodPut
+		if get {
+			method = http.MethodGet
+		}
+		job = state.Job{}
+		r := (&http.Request{Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "x", Header: http.Header{}, Body: http.NoBody}).WithContext(t.Context())
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{identity.certificate.Leaf}}
+		w := httptest.NewRecorder()
+		server.http.Handler.ServeHTTP(w, r)
+		if w.Code < 300 || job != (state.Job{}) && u.Path != "/jobs/"+job.String() {
+			t.Errorf("%q: %d, asks for %v", path, w.Code, job)
+		}
+	})
+}
+
+// BenchmarkPush pushes an object of 8 KiB over loopback, as one host does, then several.
+func BenchmarkPush(b *testing.B) {
+	o, at := make([]byte, 8<<10), state.Sequence{Run: 1, N: 3}
+	for name, senders := range map[string]int{"one sender": 1, "eight senders": 8} {
+		b.Run(name, func(b *testing.B) {
+			h1, h2 := newEnd(b, "h1"), newEnd(b, "h2", func(s *Server) { s.keeper = void{s.keeper} })
+			h2.expect(h1, slurm7)
+			b.SetBytes(int64(len(o)))
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var all sync.WaitGroup
+			b.ResetTimer()
+			for range senders {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						if err := h1.client.Push(b.Context(), h2.Peer, slurm7, o, at); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+		})
+	}
+}
+
+// void is a keeper that takes everything, and keeps nothing: a benchmark measures the transfer.
+type void struct{ Keeper }
+
+func (void) Take(context.Context, state.Job, []byte, state.Sequence) error { return nil }
