@@ -653,6 +653,9 @@ func TestIdentity(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add("2.17", "sha-256=:AAAA:", []byte("x"), int64(1))
 	f.Fuzz(func(t *testing.T, sequence, want string, body []byte, size int64) {
+		if size > 1<<20 && size <= state.MaxObject {
+			size %= 1 << 20 // it is fuzzed, not filled
+		}
 		if s, err := parseSequence(sequence); err == nil && sequenceText(s) != sequence {
 			t.Errorf("%q reads as %v", sequence, s)
 		}
