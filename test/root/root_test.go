@@ -232,6 +232,7 @@ func acts(m *machine, id string) map[string][]string {
 		"hold_until": `"holds":[{"ID":"` + id + `","Until":"2030-01-01T00:00:00Z"}]`,
 		"reserve":    `"reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 		"modify":     ids + `,"change":{"priority":1}`, "record": ids,
+		"note": ids + `,"setting":{"key":"k","value":"v"}`, "file": ids + `,"name":"f"`,
 	} {
 		all[op] = []string{"client", "send", m.socket, `{"v":2,"op":"` + op + `",` + text + `}`}
 	}
