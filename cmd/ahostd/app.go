@@ -30,6 +30,7 @@ func newApp() *cli.App {
 			"queue. The service starts it by ahostd-root, which reads for it what only root may: the IDs of jobs\n" +
 			"in the environments of other users' processes, and what these read and write.\n" +
 			"What can't be measured on this host is absent, and allotment_host_lacking counts it.\n" +
+			"It keeps the state objects of the jobs of Slurm and LSF, which read and write their own on the socket.\n" +
 			"Where allotd runs on this machine, or an enrolment names it, it joins the farm's bus; nothing\n" +
 			"waits for that.",
 		Flags: []cli.Flag{
