@@ -168,6 +168,11 @@ bench-web: ## each page of 500 hosts, 10,000 jobs and 200 projects (budget: 1 s,
 bench-bus: build ## allotd with 1,000 hosts of 50 jobs on the real bus (budget: a core, 500 MiB, 2 MB/s)
 	$(UMASK) $(GO) run ./bench/bus -programs $(BIN) $(BENCH)
 
+# As root it runs PostgreSQL as the account postgres. Without PostgreSQL it measures our own side.
+.PHONY: bench-state
+bench-state: ## state objects on 100 hosts against a central PostgreSQL: 10,000 jobs of 10 events, and 100 clients (8 minutes)
+	$(UMASK) $(GO) run ./bench/state $(BENCH)
+
 .PHONY: bench-hosts
 bench-hosts: build ## ahostd with 200 jobs of 5 processes (budget: 1 % of a core at 5 s, 3 % at 1 s, 50 MiB)
 	$(GO) run ./bench/hosts -programs $(BIN) $(BENCH)
