@@ -301,6 +301,11 @@ func (f *farm) ask(ctx context.Context, j *job) (*answer, error) {
 	if err != nil {
 		return a, ctx.Err()
 	}
+	switch response.StatusCode {
+	case http.StatusTooManyRequests: // of all that this user asks
+		a.Why = string(body)
+		return a, pause(ctx, time.Second)
+	}
 	f.answers.Add(1)
 	switch response.StatusCode {
 	case http.StatusOK:
