@@ -20,7 +20,7 @@ func (t *Table) entry(job state.Job) tracker.Entry {
 	if o == nil {
 		return tracker.Entry{Job: job, Gone: true}
 	}
-	return tracker.Entry{Job: job, Sequence: o.Sequence, Live: o.Live}
+	return tracker.Entry{Job: job, Sequence: o.Sequence, Live: o.Live, Claimed: !o.Grouped}
 }
 
 // Changes returns what has changed since it was last called, at most as much as a message holds.

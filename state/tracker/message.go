@@ -57,8 +57,9 @@ type Announcement struct {
 type Entry struct {
 	Job state.Job
 	state.Sequence
-	Live bool // its run is there, and has not ended
-	Gone bool // the host no longer holds it
+	Live    bool // its run is there, and has not ended
+	Gone    bool // the host no longer holds it
+	Claimed bool // only an environment names the job, which any user can write
 }
 
 // message is an Announcement as JSON.
@@ -79,13 +80,15 @@ type entry struct {
 	N    uint64 `json:"n,omitempty"`
 	Live bool   `json:"v,omitempty"`
 	Gone bool   `json:"g,omitempty"`
+
+	Claimed bool `json:"c,omitempty"`
 }
 
 // Encode returns the message. The caller keeps its bounds.
 func (a *Announcement) Encode() ([]byte, error) {
 	m := message{Epoch: a.Epoch, Number: a.Number, Address: a.Address, Fingerprint: a.Fingerprint, Page: a.Page, After: a.After, Through: a.Through}
 	for _, e := range a.Entries {
-		m.Entries = append(m.Entries, entry{e.Job.String(), e.Run, e.N, e.Live, e.Gone})
+		m.Entries = append(m.Entries, entry{e.Job.String(), e.Run, e.N, e.Live, e.Gone, e.Claimed})
 	}
 	data, err := json.Marshal(m)
 	if err == nil && (len(data) > MaxMessage || len(a.Entries) > MaxEntries) {
@@ -124,7 +127,7 @@ func ParseAnnouncement(data []byte) (*Announcement, error) {
 		if err := s.Check(); err != nil {
 			return nil, err
 		}
-		a.Entries = append(a.Entries, Entry{job, s, e.Live, e.Gone})
+		a.Entries = append(a.Entries, Entry{job, s, e.Live, e.Gone, e.Claimed})
 	}
 	return a, nil
 }

@@ -59,9 +59,10 @@ type key struct {
 }
 
 type entryOf struct {
-	n    uint64
-	run  int32
-	live bool
+	n       uint64
+	run     int32
+	live    bool
+	claimed bool
 }
 
 func (e entryOf) sequence() state.Sequence { return state.Sequence{Run: int(e.run), N: e.n} }
@@ -127,7 +128,7 @@ func (t *Tracker) Hear(name string, a *Announcement, now time.Time) map[string][
 		k := keyOf(e.Job)
 		if e.Gone {
 			t.remove(k, h)
-		} else if t.set(k, h, entryOf{n: e.N, run: int32(e.Run), live: e.Live}) {
+		} else if t.set(k, h, entryOf{n: e.N, run: int32(e.Run), live: e.Live, claimed: e.Claimed}) {
 			t.order(k, h, all)
 		}
 	}
@@ -193,9 +194,13 @@ func (t *Tracker) choose(k key, holder uint32) {
 	t.more[k][slices.Index(t.more[k], best)] = holder
 }
 
-// before reports whether a host is to hold a job's object rather than another.
+// before reports whether a host is to hold a job's object rather than another. One where the
+// job is proven by a control group goes before those where any user may have named it.
 func (t *Tracker) before(k key, a, b uint32) bool {
 	x, y := t.list[a], t.list[b]
+	if p, q := x.held[k].claimed, y.held[k].claimed; p != q {
+		return q
+	}
 	return cmp.Or(cmp.Compare(y.held[k].run, x.held[k].run), strings.Compare(x.name, y.name)) < 0
 }
 

@@ -224,6 +224,28 @@ func TestOrders(t *testing.T) {
 	}
 }
 
+// A job that any user can name, of however high a run, does not displace one that is proven.
+func TestClaims(t *testing.T) {
+	tr, now := New(), time.Unix(1e9, 0)
+	h1, h2 := newAgent(1), newAgent(2)
+	proven := Entry{Job: job(7), Sequence: state.Sequence{Run: 1, N: 3}, Live: true}
+	claim := Entry{Job: job(7), Sequence: state.Sequence{Run: 900, N: 1}, Live: true, Claimed: true}
+	tr.Hear("h2", h2.announce(claim), now)
+	tr.Hear("h1", h1.announce(proven), now)
+	if p := tr.Find(job(7)); len(p) != 2 || p[0].Host != "h1" {
+		t.Errorf("a claim came first: %v", p)
+	}
+	tr.Hear("h2", h2.announce(claim), now)
+	if p := tr.Find(job(7)); p[0].Host != "h1" {
+		t.Errorf("a claim came last: %v", p)
+	}
+	proven.Gone = true
+	tr.Hear("h1", h1.announce(proven), now)
+	if p := tr.Find(job(7)); len(p) != 1 || p[0].Host != "h2" {
+		t.Errorf("a claim alone: %v", p)
+	}
+}
+
 // Without an address no one is ordered to push, and a host without a certificate is not expected.
 func TestHostsThatTakeNothing(t *testing.T) {
 	tr, now := New(), time.Unix(1e9, 0)
@@ -324,7 +346,7 @@ func TestJobs(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	a := &Announcement{Epoch: 3, Number: 9, Address: "h1.example.org:8474", Fingerprint: digits('0'), Page: true, After: "slurm/3", Through: "slurm/12.3", Entries: []Entry{{Job: job(4), Sequence: state.Sequence{Run: 2, N: 7}, Live: true}, {Job: job(5), Gone: true}}}
+	a := &Announcement{Epoch: 3, Number: 9, Address: "h1.example.org:8474", Fingerprint: digits('0'), Page: true, After: "slurm/3", Through: "slurm/12.3", Entries: []Entry{{Job: job(4), Sequence: state.Sequence{Run: 2, N: 7}, Live: true, Claimed: true}, {Job: job(5), Gone: true}}}
 	data, err := a.Encode()
 	if err != nil {
 		t.Fatal(err)
