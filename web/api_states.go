@@ -192,6 +192,9 @@ const notReadable = "its record is its owner's, its project's managers' and the 
 // fetchTime bounds how long a caller waits for a host.
 const fetchTime = 15 * time.Second
 
+// mostArrivals bounds how often an object is read again, because more of the job's state arrived.
+const mostArrivals = 3
+
 // stateOf returns the state of a job, and its object if the caller may read that and its holder
 // could be asked.
 func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *StateIn) (*stateView, *watch.Object, error) {
@@ -218,9 +221,16 @@ func (s *Server) stateOf(ctx context.Context, d *desk.Desk, in *StateIn) (*state
 		return nil, nil, &statusError{http.StatusTooManyRequests, "too many states of jobs are being read: ask again in a moment"}
 	}
 	defer end()
+	// What arrived at the holder while its object was read is not in that.
+	before := places.Find(job)
 	o, err := places.Fetch(bounded, job)
-	now := places.Find(job) // as it is after the object was read
-	v.Places, v.Moving = s.placesOf(now), tracker.Moving(now)
+	now := places.Find(job)
+	for again := 0; err == nil && len(now) < len(before) && again < mostArrivals; again++ {
+		before = now
+		o, err = places.Fetch(bounded, job)
+		now = places.Find(job)
+	}
+	v.Places, v.Moving = s.placesOf(now), tracker.Moving(now) || len(now) < len(before)
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil, ctx.Err()

@@ -21,7 +21,10 @@ import (
 )
 
 // giver is a host that gives one object to all.
-type giver struct{ object []byte }
+type giver struct {
+	object []byte
+	given  *func() // is called when it is given
+}
 
 func (g giver) Knows(string) bool                     { return true }
 func (g giver) MayRead(string, state.Job) bool        { return true }
@@ -36,14 +39,18 @@ func (g giver) Object(_ context.Context, j state.Job) ([]byte, state.Sequence, e
 	if j.ID.Job != 7 {
 		return nil, state.Sequence{}, fs.ErrNotExist
 	}
+	if *g.given != nil {
+		(*g.given)()
+	}
 	return g.object, state.Sequence{Run: 2, N: 3}, nil
 }
 
 // carries gives a site dora's job 7 of Slurm, whose state is on n1, and job 8, which n1 says
 // that it has.
-func (s *site) carries() {
+func (s *site) carries() (given *func()) {
 	t := s.t
 	t.Helper()
+	given = new(func())
 	s.hears()
 	dir := t.TempDir()
 	w, err := state.NewWriter(disk.OS(), dir, slog.New(slog.DiscardHandler))
@@ -67,7 +74,9 @@ func (s *site) carries() {
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- transfer.NewServer(i, giver{object}, slog.New(slog.DiscardHandler)).Serve(ctx, l) }()
+	go func() {
+		ended <- transfer.NewServer(i, giver{object, given}, slog.New(slog.DiscardHandler)).Serve(ctx, l)
+	}()
 	p, err := watch.OpenPlaces(t.Context(), watch.PlacesOptions{Dir: t.TempDir(), Name: "allotd", Log: s.Log, Send: func(string, string, []byte) error { return nil }})
 	must(t, err)
 	stored := make(chan struct{})
@@ -81,6 +90,34 @@ func (s *site) carries() {
 	message, err := a.Encode()
 	must(t, err)
 	s.Hosts.Objects("n1", message)
+	return given
+}
+
+// What an earlier run left arrives at the holder while its object is read: then it is read again.
+func TestStateThatArrives(t *testing.T) {
+	s := newSite(t)
+	given := s.carries()
+	number, reads := uint64(0), 0
+	n2 := func(gone bool) {
+		number++
+		a := tracker.Announcement{Epoch: 1, Number: number, Entries: []tracker.Entry{{Job: state.Job{Queue: "slurm", ID: backends.ID{Job: 7}}, Sequence: state.Sequence{Run: 1, N: 3}, Gone: gone}}}
+		message, err := a.Encode()
+		must(t, err)
+		s.Hosts.Objects("n2", message)
+	}
+	n2(false)
+	s.want(s.call(dora, http.MethodGet, "/states/slurm/7", ""), http.StatusOK, `"moving":true`, `"host":"n2"`)
+	*given = func() {
+		if reads++; reads == 1 {
+			n2(true)
+		}
+	}
+	s.want(s.call(dora, http.MethodGet, "/states/slurm/7", ""), http.StatusOK, `"moving":false`)
+	if reads != 2 {
+		t.Errorf("the object was read %d times, want 2", reads)
+	}
+	*given = func() { n2(true); n2(false) } // and more comes each time
+	s.want(s.call(dora, http.MethodGet, "/states/slurm/7", ""), http.StatusOK, `"moving":true`)
 }
 
 // The state of a job is read from the host that holds it, by those who may read what the job
