@@ -333,9 +333,17 @@ func (c *counter) Read(p []byte) (int, error) {
 func TestTryAgain(t *testing.T) {
 	o, at := object(t, 1, "h1", 1), state.Sequence{Run: 1, N: 1}
 	const room = 3 // objects
-	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2", func(s *Server) {
-		s.room, s.wait = semaphore.NewWeighted(room*int64(len(o))), time.Millisecond
-	})
+	all := semaphore.NewWeighted(room * int64(len(o)))
+	h1, h2 := newEnd(t, "h1"), newEnd(t, "h2", func(s *Server) { s.room, s.wait = all, time.Millisecond })
+	returned := func() { // a server returns what it took after its answer
+		t.Helper()
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := all.Acquire(soon, room*int64(len(o))); err != nil {
+			t.Fatal("what objects took is not returned:", err)
+		}
+		all.Release(room * int64(len(o)))
+	}
 	h2.expect(h1, slurm7)
 	for why, want := range map[error]string{os.ErrPermission: "500", syscall.ENOSPC: "507"} {
 		h2.refuse = fmt.Errorf("write: %w", why)
@@ -343,6 +351,7 @@ func TestTryAgain(t *testing.T) {
 			t.Errorf("it can't be written: %v, want %s", err, want)
 		}
 	}
+	returned()
 	h2.refuse, h2.hold = nil, make(chan struct{})
 	results := make(chan error)
 	const pushes = 3 * room
@@ -374,6 +383,7 @@ func TestTryAgain(t *testing.T) {
 		t.Errorf("%d lines after pushes at the same time, want 1", n)
 	}
 	for range 2 * room { // what was in memory is no more
+		returned()
 		if err := fetch(); err != nil {
 			t.Error(err)
 		}
