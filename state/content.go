@@ -51,7 +51,7 @@ func (k lineKey) inOrder(o lineKey) int {
 
 type line struct{ at, event, detail string }
 
-// result is how a run went on a host. What is not known is nil.
+// result is how a run went on a host. Figures that are not known are nil.
 type result struct {
 	started                             string
 	ended, exit, user, system, rss, why driver.Value

@@ -15,11 +15,17 @@ import (
 // damaged, not this job's, larger than it may be, or has other tables, triggers or views than
 // objects have.
 func (i *Inspector) Read(object []byte, id backends.ID) (*backends.Record, Sequence, error) {
-	r, c, err := i.m.readForeign(object, id)
+	r, _, s, err := i.ReadOwned(object, id)
+	return r, s, err
+}
+
+// ReadOwned is Read, and returns the job's owner, too.
+func (i *Inspector) ReadOwned(object []byte, id backends.ID) (*backends.Record, Owner, Sequence, error) {
+	o, c, err := i.m.readForeign(object, id)
 	if err != nil {
-		return nil, Sequence{}, errors.Join(fmt.Errorf("%w: %w", ErrCorrupt, err), i.m.renew())
+		return nil, Owner{}, Sequence{}, errors.Join(fmt.Errorf("%w: %w", ErrCorrupt, err), i.m.renew())
 	}
-	return r, c.sequence(), nil
+	return o.record, o.rows.owner(), c.sequence(), nil
 }
 
 // ReadFile is Read of a file that travels with the job. fs.ErrNotExist: there is none of that
@@ -45,7 +51,7 @@ func (i *Inspector) Merge(id backends.ID, objects ...[]byte) ([]byte, error) {
 	return i.m.store(all)
 }
 
-func (m *memory) readForeign(data []byte, id backends.ID) (*backends.Record, *content, error) {
+func (m *memory) readForeign(data []byte, id backends.ID) (*object, *content, error) {
 	if len(data) > MaxObject {
 		return nil, nil, fmt.Errorf("%d bytes: at most %d", len(data), MaxObject)
 	}
@@ -58,21 +64,15 @@ func (m *memory) readForeign(data []byte, id backends.ID) (*backends.Record, *co
 	if err := m.checkSizes(); err != nil {
 		return nil, nil, err
 	}
-	if _, err := m.verify(data, id); err != nil {
-		return nil, nil, err
-	}
-	o, err := m.read(data)
+	o, err := m.sound(id)
 	if err != nil {
-		return nil, nil, err
-	}
-	if o.record.Spec, err = o.rows.spec(); err != nil {
 		return nil, nil, err
 	}
 	c, err := m.load()
 	if err != nil {
 		return nil, nil, err
 	}
-	return o.record, c, c.check()
+	return o, c, c.check()
 }
 
 // statements are the schema's, as SQLite keeps them.
@@ -86,8 +86,8 @@ func statements(schema string) map[string]bool {
 	return known
 }
 
-// checkSchema refuses an object that has anything else than the tables of objects: what is not
-// there is not run.
+// checkSchema refuses an object that has other tables than objects have, or a trigger, a view or
+// an index: SQLite then runs nothing of its sender's.
 func (m *memory) checkSchema() error {
 	tables := 0
 	err := m.query("SELECT type, sql FROM sqlite_schema", func(row []driver.Value) error {

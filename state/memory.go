@@ -282,11 +282,15 @@ func (m *memory) open(object []byte) error {
 	case version > schemaVersion:
 		return fmt.Errorf("a newer version of Allotment wrote it (schema %d, this program's is %d)", version, schemaVersion)
 	}
-	m.version, m.own = version, false
-	return m.query("SELECT count(*) FROM sqlite_schema WHERE name = 'settings'", func(row []driver.Value) error {
-		m.own = number(row[0]) > 0
-		return nil
-	})
+	m.version = version
+	m.own, err = m.hasOwn()
+	return err
+}
+
+// hasOwn reports whether the object has the tables of own.sql.
+func (m *memory) hasOwn() (bool, error) {
+	n, err := m.number("SELECT count(*) FROM sqlite_schema WHERE name = 'settings'")
+	return n > 0, err
 }
 
 func (m *memory) number(query string) (n int64, err error) {
@@ -314,6 +318,11 @@ func (m *memory) read(data []byte) (*object, error) {
 	if err := m.open(data); err != nil {
 		return nil, err
 	}
+	return m.readOpened()
+}
+
+// readOpened reads the object that was opened last.
+func (m *memory) readOpened() (*object, error) {
 	rows, err := m.rows()
 	if err != nil {
 		return nil, err

@@ -17,17 +17,10 @@ func ReadOwner(dir string, id backends.ID) (Owner, error) {
 	if err != nil {
 		return Owner{}, err
 	}
-	return Owner{User: o.rows.text("user"), UID: o.rows.text("uid"), Limits: o.rows.text("limits")}, nil
+	return o.rows.owner(), nil
 }
 
-// Owner reads the owner of a job from an object that may come from elsewhere, as Read does.
-func (i *Inspector) Owner(object []byte, id backends.ID) (Owner, error) {
-	if _, _, err := i.Read(object, id); err != nil {
-		return Owner{}, err
-	}
-	rows, err := i.m.rows()
-	if err != nil {
-		return Owner{}, damaged(id, err)
-	}
-	return Owner{User: rows.text("user"), UID: rows.text("uid"), Limits: rows.text("limits")}, nil
+// owner returns the owner that the rows name.
+func (r specRows) owner() Owner {
+	return Owner{User: r.text("user"), UID: r.text("uid"), Limits: r.text("limits")}
 }

@@ -155,8 +155,8 @@ func (m *memory) insert(c *content) error {
 
 // addOwn makes the tables of own.sql where they are missing.
 func (m *memory) addOwn() error {
-	there, err := m.number("SELECT count(*) FROM sqlite_schema WHERE name = 'settings'")
-	if err == nil && there == 0 {
+	there, err := m.hasOwn()
+	if err == nil && !there {
 		err = m.exec(own)
 	}
 	return err
@@ -212,12 +212,10 @@ func (m *memory) mergeIn(object []byte) error {
 	if err != nil {
 		return errors.Join(err, m.other.renew())
 	}
-	m.version, m.own = schemaVersion, true
-	there, err := m.number("SELECT count(*) FROM sqlite_schema WHERE name = 'settings'")
-	if err != nil {
+	m.version = schemaVersion
+	if m.own, err = m.hasOwn(); err != nil {
 		return err
 	}
-	m.own = there > 0
 	ours, err := m.load()
 	if err != nil {
 		return err

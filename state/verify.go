@@ -46,12 +46,27 @@ func (i *Inspector) Verify(object []byte, id backends.ID) (*Facts, error) {
 	return facts, nil
 }
 
-// verify checks all of an object: the file's structure, the checksum of its
-// specification, its job's ID, and that every row can be read.
+// verify returns what an object says, after sound has checked it.
 func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
 	if err := m.open(data); err != nil {
 		return nil, err
 	}
+	o, err := m.sound(id)
+	if err != nil {
+		return nil, err
+	}
+	facts := &Facts{Specified: o.rows.specified()}
+	err = m.query("SELECT seq, event FROM history ORDER BY seq, n", func(row []driver.Value) error {
+		facts.History = append(facts.History, Event{uint64(number(row[0])), text(row[1])})
+		return nil
+	})
+	return facts, err
+}
+
+// sound checks all of the object that was opened last, and returns it, with its specification:
+// the file's structure, the checksum of its specification, its job's ID, and that every row can
+// be read.
+func (m *memory) sound(id backends.ID) (*object, error) {
 	err := m.query("PRAGMA integrity_check(1)", func(row []driver.Value) error {
 		if result := text(row[0]); result != "ok" {
 			return errors.New(result[strings.LastIndexByte(result, '\n')+1:])
@@ -61,21 +76,15 @@ func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := m.read(data)
+	o, err := m.readOpened()
 	if err != nil {
 		return nil, err
 	}
-	rows := o.rows
-	if _, err := rows.spec(); err != nil {
+	if o.record.Spec, err = o.rows.spec(); err != nil {
 		return nil, err
 	}
-	facts := &Facts{Specified: rows.specified()}
-	if job := rows.number("job"); job != 0 && (job != id.Job || int(rows.number("index")) != id.Index) {
-		return nil, fmt.Errorf("it belongs to job %v", backends.ID{Job: job, Index: int(rows.number("index"))})
+	if job := o.rows.number("job"); job != 0 && (job != id.Job || int(o.rows.number("index")) != id.Index) {
+		return nil, fmt.Errorf("it belongs to job %v", backends.ID{Job: job, Index: int(o.rows.number("index"))})
 	}
-	err = m.query("SELECT seq, event FROM history ORDER BY seq, n", func(row []driver.Value) error {
-		facts.History = append(facts.History, Event{uint64(number(row[0])), text(row[1])})
-		return nil
-	})
-	return facts, err
+	return o, nil
 }

@@ -78,7 +78,7 @@ func Open(o Options) (_ *Keeper, err error) {
 	return k, nil
 }
 
-// Close writes what is not written yet.
+// Close writes the changes that wait.
 func (k *Keeper) Close() {
 	close(k.stop)
 	<-k.loaded
@@ -190,11 +190,7 @@ func (k *Keeper) inspect(job state.Job, object []byte) (*backends.Record, state.
 	if k.inspector == nil {
 		return nil, state.Sequence{}, 0, errClosed
 	}
-	r, s, err := k.inspector.Read(object, job.ID)
-	if err != nil {
-		return nil, s, 0, err
-	}
-	owner, err := k.inspector.Owner(object, job.ID)
+	r, owner, s, err := k.inspector.ReadOwned(object, job.ID)
 	if err != nil {
 		return nil, s, 0, err
 	}
@@ -347,7 +343,7 @@ func (k *Keeper) Announce(now time.Time) (all []tracker.Announcement) {
 	if entries := k.table.Changes(); len(entries) > 0 {
 		all = append(all, tracker.Announcement{Entries: entries})
 	}
-	if len(k.unread) == 0 && k.bus.pageDue(now) { // what is not read is not gone
+	if len(k.unread) == 0 && k.bus.pageDue(now) { // an object that waits to be read is not gone
 		page, last := k.table.Page()
 		k.bus.paged(now, last)
 		all = append(all, page)

@@ -427,7 +427,7 @@ func TestObjectFollowsItsJob(t *testing.T) {
 	if err != nil || f.From.Host != "h2" || f.At != (state.Sequence{Run: 2, N: 1}) {
 		t.Errorf("%v, %+v", err, f.From)
 	}
-	// What nobody ordered is not taken.
+	// An object that allotd did not order is refused.
 	if _, err := transfer.OpenIdentity(t.TempDir(), "h3"); err != nil {
 		t.Fatal(err)
 	}

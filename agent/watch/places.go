@@ -269,10 +269,7 @@ func (p *Places) Fetch(ctx context.Context, j state.Job) (*Object, error) {
 	}
 	defer i.Close()
 	o := &Object{Job: j, At: f.At, Host: f.From.Host, Data: f.Object}
-	if o.Record, o.At, err = i.Read(f.Object, j.ID); err == nil {
-		o.Owner, err = i.Owner(f.Object, j.ID)
-	}
-	if err != nil {
+	if o.Record, o.Owner, o.At, err = i.ReadOwned(f.Object, j.ID); err != nil {
 		return nil, fmt.Errorf("read the state of job %v from %s: %w", j, o.Host, err)
 	}
 	return o, nil

@@ -27,7 +27,7 @@ type postgres struct {
 	dir     string
 	process *exec.Cmd
 	ended   chan error
-	admin   *pgx.Conn // of nobody's count
+	admin   *pgx.Conn // its bytes are not counted
 	version string
 
 	sent, received atomic.Int64 // by all clients but admin
