@@ -3,25 +3,40 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// Client pushes and fetches objects.
+// Client pushes and fetches objects. Its methods may be called concurrently.
 type Client struct {
 	identity *Identity
-	pause    time.Duration // before what was not found is asked for again
+	fetches  *http.Transport // keeps a few connections for those that follow soon
+	pushes   *http.Transport // each has a connection of its own: what is sent on a stale one is not repeated
+	pause    time.Duration   // before what was not found is asked for again
 }
 
 // NewClient returns a client.
-func NewClient(i *Identity) *Client { return &Client{i, firstPause} }
+func NewClient(i *Identity) *Client {
+	c := &Client{identity: i, pause: firstPause}
+	c.fetches = &http.Transport{
+		DialTLSContext: c.dial, MaxIdleConns: idleConnections, MaxIdleConnsPerHost: idleToOneHost, IdleConnTimeout: clientIdleTime,
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeaderSize, ResponseHeaderTimeout: requestTime,
+	}
+	c.pushes = c.fetches.Clone()
+	c.pushes.DisableKeepAlives = true
+	return c
+}
 
 // ErrRefused is wrapped where the other host does not take an object, and would not take it a
 // second time.
@@ -37,16 +52,51 @@ const (
 	maxRetries  = 4
 	firstPause  = 100 * time.Millisecond // doubled each time
 	maxText     = 300                    // bytes of an error
+
+	idleConnections = 128
+	idleToOneHost   = 2                // a server has ofOneAddress for all clients of a machine
+	clientIdleTime  = 10 * time.Second // less than the server's idleTime
+	connectTime     = 10 * time.Second // and handshake
+	unheardTime     = 10 * time.Second // a connection is given up when what was sent is not acknowledged for so long
 )
 
-// do sends a request to the host with this very certificate, over a connection of its own.
-func (c *Client) do(ctx context.Context, to Peer, request *http.Request) (*http.Response, func(), error) {
-	config := c.identity.tls(func(fingerprint string) bool { return fingerprint == to.Fingerprint })
-	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderSize, ResponseHeaderTimeout: requestTime,
+// peerKey is the key of a request's context for the Peer that it goes to.
+type peerKey struct{}
+
+// dial connects to the Peer of the context, which must have this very certificate. The
+// transport takes the host of a URL for a connection's place: so it is the fingerprint there.
+func (c *Client) dial(ctx context.Context, network, place string) (net.Conn, error) {
+	to, ok := ctx.Value(peerKey{}).(Peer)
+	if host, _, err := net.SplitHostPort(place); err != nil || !ok || host != to.Fingerprint {
+		return nil, fmt.Errorf("no host is known for %s", place)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	dialer := &net.Dialer{Timeout: connectTime, Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardTime.Milliseconds()))
+		}), err)
+	}}
+	conn, err := dialer.DialContext(ctx, network, to.Address)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, c.identity.tls(func(fingerprint string) bool { return fingerprint == to.Fingerprint }))
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secured, nil
+}
+
+// do sends a request to the host with this very certificate.
+func (c *Client) do(ctx context.Context, to Peer, request *http.Request) (*http.Response, func(), error) {
+	request.URL.Host, request.Host = to.Fingerprint, to.Address
+	transport := c.fetches
+	if request.Method != http.MethodGet {
+		transport = c.pushes
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, peerKey{}, to), requestTime)
 	response, err := transport.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		cancel()

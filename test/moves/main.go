@@ -36,7 +36,7 @@ type options struct {
 	jobs, moves, workers, readers int
 	hosts                         []string
 	socket, user                  string
-	patience                      time.Duration
+	patience, pause               time.Duration
 	troubled                      bool
 }
 
@@ -50,6 +50,7 @@ func main() {
 	flag.StringVar(&o.socket, "socket", "/run/allotment/allotd.sock", "")
 	flag.StringVar(&o.user, "user", "ann", "whose jobs they are")
 	flag.DurationVar(&o.patience, "patience", 10*time.Minute, "for one move")
+	flag.DurationVar(&o.pause, "pause", time.Second, "between two questions of a move: emulated hosts need their time for moves")
 	flag.BoolVar(&o.troubled, "troubled", false, "links and hosts fail meanwhile")
 	flag.Parse()
 	o.hosts = strings.Split(*hosts, ",")
@@ -220,7 +221,7 @@ func (f *farm) move(ctx context.Context, j *job) error {
 		if run = a.said(host); run > j.last {
 			break
 		}
-		if err := pause(ctx, 300*time.Millisecond); err != nil {
+		if err := pause(ctx, f.pause); err != nil {
 			return fmt.Errorf("no run after %d shows on %s: the last answer: %s: %w", j.last, host, a.summary(), err)
 		}
 	}
@@ -235,7 +236,7 @@ func (f *farm) move(ctx context.Context, j *job) error {
 			return nil
 		}
 		if err == nil {
-			err = pause(ctx, 200*time.Millisecond)
+			err = pause(ctx, f.pause)
 		}
 	}
 	return err
