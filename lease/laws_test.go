@@ -124,10 +124,15 @@ func newWorld(t *rapid.T, law string) *world {
 		Each: one("each", 2, 8), Held: one("held", 3, 12), Slots: one("slots", 1, 5),
 		Idle: time.Duration(one("idle", 0, 2)) * 10 * time.Second, Milli: 1000 * one("milli", 1, 2),
 	}
-	return &world{
+	w := &world{
 		T: t, law: law, m: New(limits), twin: New(limits), limits: limits, now: begin, counts: map[string]int{},
 		workers: map[string]*seenWorker{}, hosts: map[string]*seenHost{}, jobs: map[uint64]*seenJob{}, leases: map[uint64]*seenLease{},
 	}
+	for range 2 {
+		w.create()
+		w.step(OpenJob{w.holder(), w.number("limit", 0, 8)})
+	}
+	return w
 }
 
 func (w *world) fault(law, format string, args ...any) {
@@ -139,15 +144,7 @@ func (w *world) fault(law, format string, args ...any) {
 
 func (w *world) actions() map[string]func(*rapid.T) {
 	acts := map[string]func(*rapid.T){
-		"create": func(*rapid.T) {
-			w.names++
-			host := w.pick("host", []string{"h1", "h2", "h3", "h4"})
-			e := Create{
-				Worker: fmt.Sprint("w", w.names), Host: host, Milli: 500 * w.number("milli", 1, 8),
-				Memory: int64(w.number("memory", 0, 4)), Shared: host >= "h3",
-			}
-			w.step(e)
-		},
+		"create": func(*rapid.T) { w.create() },
 		"heartbeat": func(*rapid.T) {
 			w.step(Heartbeat{w.worker(), 500 * w.number("free", 0, 8), int64(w.number("memory", 0, 4))})
 		},
@@ -171,13 +168,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				w.step(PostFailed{w.lease()})
 			}
 		},
-		"time": func(*rapid.T) {
-			w.now = w.now.Add(time.Duration(w.number("seconds", 0, 12)) * time.Second)
-			w.step(Tick{})
-		},
 		"hostile": func(*rapid.T) { w.hostile() },
 	}
 	for _, n := range []string{"", " more", " and more"} {
+		acts["time"+n] = func(*rapid.T) {
+			w.now = w.now.Add(time.Duration(w.number("seconds", 0, 12)) * time.Second)
+			w.step(Tick{})
+		}
 		acts["request"+n] = func(*rapid.T) { w.ask() }
 		acts["free"+n] = func(*rapid.T) {
 			holder, number := w.holder(), w.lease()
@@ -221,6 +218,15 @@ func (w *world) lease() uint64 {
 		return rapid.SampledFrom(append(w.ended, w.last+1)).Draw(w.T, "lease")
 	}
 	return rapid.SampledFrom(slices.Sorted(maps.Keys(w.leases))).Draw(w.T, "lease")
+}
+
+func (w *world) create() {
+	w.names++
+	host := w.pick("host", []string{"h1", "h2", "h3", "h4"})
+	w.step(Create{
+		Worker: fmt.Sprint("w", w.names), Host: host, Milli: 500 * w.number("milli", 1, 8),
+		Memory: int64(w.number("memory", 0, 4)), Shared: host >= "h3",
+	})
 }
 
 func (w *world) ask() {
@@ -313,8 +319,15 @@ func (w *world) before(e Event, err error) {
 			}
 		}
 	case Gone:
-		if taken != (w.workers[e.Worker] != nil) {
+		at := w.workers[e.Worker]
+		if taken != (at != nil) {
 			w.fault(bounded, "%.200v: %v", e, err)
+		}
+		if taken {
+			at.closed, at.released = WorkerGone, true
+			if h := w.hosts[at.host]; !h.heard && !h.shared {
+				h.free -= at.milli
+			}
 		}
 	case Withdraw:
 		at := w.workers[e.Worker]
@@ -695,10 +708,6 @@ func (w *world) after(e Event, err error) {
 }
 
 func (w *world) forgetHost(gone *seenWorker) {
-	h := w.hosts[gone.host]
-	if !h.heard && !h.shared {
-		h.free -= gone.milli
-	}
 	for _, at := range w.workers {
 		if at.host == gone.host {
 			return
