@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -104,6 +105,26 @@ type Progress struct {
 
 // String is the value of ProgressKey: 40 step 3 of 7.
 func (p Progress) String() string { return strings.TrimRight(strconv.Itoa(p.Percent)+" "+p.Text, " ") }
+
+// MaxBrief is the number of bytes that lists have of a job's progress.
+const MaxBrief = 128
+
+// Brief is the beginning of a text, at most MaxBrief bytes, whole characters.
+func Brief(text string) string {
+	if len(text) <= MaxBrief {
+		return text
+	}
+	most := MaxBrief
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
+
+// Brief is what is kept of it in memory: its text has at most MaxBrief bytes.
+func (p Progress) Brief() Progress {
+	return Progress{p.Percent, strings.Clone(Brief(p.Text))}
+}
 
 // ParseProgress reads the value of ProgressKey.
 func ParseProgress(value string) (Progress, error) {

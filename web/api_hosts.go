@@ -101,6 +101,9 @@ type useView struct {
 	GPUs      *uint64  `json:"gpus,omitempty" doc:"that its processes use; absent: the host has none, or they are not measured"`
 	GPUBusy   *float64 `json:"gpus_busy,omitempty" doc:"how many of them it keeps busy, in sum"`
 	GPUMemory *uint64  `json:"gpu_memory_bytes,omitempty"`
+
+	Progress string    `json:"progress,omitempty" doc:"how far the job is, by its own words: percent, then its text"`
+	SaidAt   time.Time `json:"said_at,omitzero" doc:"when the job said so"`
 }
 
 // jobUse is what a job uses on a host, with the job's ID as its queue lists it.
@@ -122,6 +125,10 @@ func useOf(u *jobUse) useView {
 		IOStalled: secondsOf(u.Pressure.IOSome), IOFullStalled: secondsOf(u.Pressure.IOFull),
 		Processes: numberOf(u.Processes), Threads: numberOf(u.Threads),
 		GPUs: numberOf(u.GPU.Devices), GPUMemory: numberOf(u.GPU.Memory),
+		Progress: u.Progress,
+	}
+	if u.Progress != "" {
+		v.SaidAt = u.SaidAt.UTC()
 	}
 	if u.GPU.SM.Known {
 		busy := float64(u.GPU.SM.N) / 100

@@ -68,6 +68,9 @@ func (a api) addViews() {
 			return nil, err
 		}
 		story, err := d.Explain(ctx, id)
+		if err == nil {
+			err = a.server.addProgress(ctx, d, story)
+		}
 		return &storyOut{story}, err
 	})
 	addReport(a, "usage", "slot-hours by day and pool, within guarantees and beyond them", nil, func(ctx context.Context, d *desk.Desk, p desk.Period, _ []desk.By) (*desk.Usage, error) {

@@ -68,6 +68,9 @@ func (v *jobsView) list(q *request, query desk.JobQuery) error {
 	if v.JobList, err = q.desk.Jobs(q.Context(), query); err != nil {
 		return err
 	}
+	if err := q.server.addProgresses(q.Context(), q.desk, v.JobList); err != nil {
+		return err
+	}
 	v.Pager = q.pager(v.Total, jobsOnPage)
 	v.Self = v.Pager.address(v.Pager.Page)
 	all := 0
@@ -125,6 +128,9 @@ func showJob(q *request) error {
 		}
 	}
 	story, err := q.desk.Explain(q.Context(), id)
+	if err == nil {
+		err = q.server.addProgress(q.Context(), q.desk, story)
+	}
 	if err != nil {
 		return err
 	}

@@ -219,6 +219,13 @@ func (k *Keeper) Sample(s *measure.Sample) {
 	}
 }
 
+// Said returns how far jobs of a sample are, by their own words: see Table.Said.
+func (k *Keeper) Said(s *measure.Sample) map[measure.Key]Said {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.table.Said(s.Jobs)
+}
+
 // apply carries out acts. The caller has the lock.
 func (k *Keeper) apply(acts []Act) {
 	for _, a := range acts {
@@ -315,7 +322,7 @@ func (k *Keeper) Take(ctx context.Context, job state.Job, object []byte, s state
 	if k.writers[job.Queue] == nil {
 		return fmt.Errorf("%w: no objects of %s are kept here", transfer.ErrConflict, job.Queue)
 	}
-	_, at, user, err := k.inspect(job, object)
+	record, at, user, err := k.inspect(job, object)
 	if err != nil {
 		return err
 	}
@@ -326,6 +333,7 @@ func (k *Keeper) Take(ctx context.Context, job state.Job, object []byte, s state
 	k.know(job)
 	act, err := k.table.Merge(job, object, user, at, time.Now())
 	if err == nil {
+		k.table.Find(job).takeSaid(record)
 		k.apply([]Act{act})
 	}
 	k.mu.Unlock()

@@ -85,6 +85,23 @@ func TestObjectsAcrossRestarts(t *testing.T) {
 	claimed.Source = measure.FromProcesses
 	sample(k, at, slurm(1, 1), slurm(2, 2), claimed)
 	k.Close()
+	said := func(k *Keeper) string {
+		s := k.Said(&measure.Sample{Jobs: []measure.Job{slurm(1, 1), slurm(2, 2)}})
+		if len(s) > 1 {
+			t.Errorf("%+v", s)
+		}
+		return s[slurm(2, 2).Key].String()
+	}
+	k = open(t, Options{Dir: dir, Host: "h1"})
+	<-k.loaded
+	k.mu.Lock()
+	act, err := k.table.Set(named(2), state.Setting{Key: "progress", Value: "40 half"}, at)
+	k.apply([]Act{act})
+	k.mu.Unlock()
+	if err != nil || said(k) != "40 half" {
+		t.Errorf("%v, %s", err, said(k))
+	}
+	k.Close()
 	damaged := state.Path(filepath.Join(dir, "slurm", "objects"), backends.ID{Job: 9})
 	if err := os.WriteFile(damaged, []byte("no object"), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +116,10 @@ func TestObjectsAcrossRestarts(t *testing.T) {
 	if len(r.Runs) != 1 || r.Runs[0].ExitCode != -1 || !r.Runs[0].Ended.Equal(at.Add(time.Second)) || !r.Runs[0].Started.Equal(at) || r.Runs[0].Host != "h1" {
 		t.Errorf("%+v", r.Runs)
 	}
-	same(t, "the one that goes on", history(recordOf(t, k, named(2))), "2 h1 started")
+	same(t, "the one that goes on", history(recordOf(t, k, named(2))), "2 h1 started", "2 h1 progress")
+	if said(k) != "40 half" {
+		t.Errorf("it says %s", said(k))
+	}
 	if o := k.table.Find(named(3)); o.Grouped || o.User != 1000 || !k.table.Find(named(2)).Grouped {
 		t.Errorf("%+v", o)
 	}

@@ -35,6 +35,7 @@ func (o *Object) Load(r *backends.Record, s state.Sequence, host string) {
 		o.N = max(o.N, s.N)
 	}
 	o.percent = -1
+	o.takeSaid(r)
 	if o.Live {
 		o.LoadNames(r)
 	}
@@ -55,6 +56,44 @@ func (o *Object) LoadNames(r *backends.Record) {
 	for i := range r.Files {
 		o.files[r.Files[i].Name] = r.Files[i].Run == o.Run
 	}
+}
+
+// Said is how far a job is, by its own words.
+type Said struct {
+	state.Progress
+	At  time.Time
+	run int
+}
+
+// takeSaid takes how far the job is from its object, where that is later than what is known.
+func (o *Object) takeSaid(r *backends.Record) {
+	for i := range r.Settings {
+		s := &r.Settings[i]
+		if s.Key != state.ProgressKey || o.said != nil && (s.Run < o.said.run || s.Run == o.said.run && s.At.Before(o.said.At)) {
+			continue
+		}
+		if p, err := state.ParseProgress(s.Value); err == nil {
+			o.said = &Said{p.Brief(), s.At, s.Run}
+		}
+	}
+}
+
+// Said returns how far jobs of a sample are, by their own words. An object counts for the job of
+// its user alone, and while its run is here.
+func (t *Table) Said(jobs []measure.Job) map[measure.Key]Said {
+	var all map[measure.Key]Said
+	for i := range jobs {
+		job, kept := jobOf(&jobs[i])
+		o := t.jobs[job]
+		if !kept || o == nil || !o.Live || o.User != jobs[i].User || o.said == nil {
+			continue
+		}
+		if all == nil {
+			all = map[measure.Key]Said{}
+		}
+		all[jobs[i].Key] = *o.said
+	}
+	return all
 }
 
 // room returns what keeps a name from being written, where names says which there are, and
@@ -97,7 +136,7 @@ func (t *Table) Set(job state.Job, s state.Setting, at time.Time) (Act, error) {
 		if p.Percent == o.percent {
 			c.Event, c.Detail = "", ""
 		}
-		o.percent = p.Percent
+		o.percent, o.said = p.Percent, &Said{p.Brief(), at, o.Run}
 	}
 	return t.write(job, o, c, at), nil
 }

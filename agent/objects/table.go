@@ -37,7 +37,8 @@ type Object struct {
 	cpu     uint64    // ns, of the last sample
 	before  uint64    // ns, of groups that the run had before its present one
 	peak    uint64    // bytes
-	percent int       // of its progress; -1: it has none
+	percent int       // of its progress in this run; -1: it has none
+	said    *Said     // its progress, of any run; nil: it has none
 
 	settings, files map[string]bool // those that there are, and whether the run wrote them; nil: not known
 	pushed          time.Time       // a copy, last

@@ -3,6 +3,7 @@ package objects
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,6 +145,53 @@ func TestClaimedJobsAreBounded(t *testing.T) {
 		table.Sample(nil, at)
 	}
 	check(t, "too many that environments name", table.Purge(noon.Add(time.Minute)), "slurm/5 removed", "slurm/4 removed", "slurm/3 removed", "slurm/2 removed")
+}
+
+// How far a job is counts for its user's job alone, while its run is here.
+func TestSaid(t *testing.T) {
+	table := NewTable("h1", time.Hour)
+	mine, other, foreign := slurm(1, 1), slurm(1, 1), slurm(1, 1)
+	other.User, other.Source, foreign.Queue = 1001, measure.FromProcesses, measure.Miniq
+	table.Sample([]measure.Job{mine, other}, noon)
+	if got := table.Said([]measure.Job{mine, other}); got != nil {
+		t.Errorf("nothing is said: %+v", got)
+	}
+	set := func(key, value string, at time.Time) {
+		t.Helper()
+		if _, err := table.Set(named(1), state.Setting{Key: key, Value: value}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("phase", "50", noon)
+	set(state.ProgressKey, "40 "+strings.Repeat("é", 500), noon.Add(time.Minute))
+	want := func(what, text string, at time.Time) {
+		t.Helper()
+		got := table.Said([]measure.Job{mine, other, foreign, slurm(2, 1)})
+		if s := got[mine.Key]; len(got) != 1 || s.String() != text || !s.At.Equal(at) {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	want("long", "40 "+strings.Repeat("é", state.MaxBrief/2), noon.Add(time.Minute))
+	mine = slurm(1, 2)
+	table.Sample([]measure.Job{mine}, noon.Add(2*time.Minute))
+	want("the next run", "40 "+strings.Repeat("é", state.MaxBrief/2), noon.Add(time.Minute))
+	set(state.ProgressKey, "0", noon.Add(3*time.Minute))
+	want("it says anew", "0", noon.Add(3*time.Minute))
+	o := table.Find(named(1))
+	record := func(run int, value string) *backends.Record {
+		return &backends.Record{Settings: []backends.SettingRecord{{Key: state.ProgressKey, Value: value, Run: run, At: noon.Add(4 * time.Minute)}}}
+	}
+	o.takeSaid(record(1, "99 of an earlier run"))
+	want("an object of an earlier run arrives", "0", noon.Add(3*time.Minute))
+	o.takeSaid(record(3, "none"))
+	want("a damaged one", "0", noon.Add(3*time.Minute))
+	o.takeSaid(record(2, "7 seven"))
+	want("the run's own", "7 seven", noon.Add(4*time.Minute))
+	table.Sample(nil, noon.Add(5*time.Minute))
+	table.Sample(nil, noon.Add(6*time.Minute))
+	if got := table.Said([]measure.Job{mine}); got != nil {
+		t.Errorf("it has ended: %+v", got)
+	}
 }
 
 func TestSettingsAreBounded(t *testing.T) {

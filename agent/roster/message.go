@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/state"
 )
 
 // Bounds of messages.
@@ -163,13 +166,27 @@ func checkText(name, text string) error {
 type Report struct {
 	Elapsed time.Duration // since the agent began, by a clock that is not set: rates are taken over it
 	Jobs    []measure.Job // a job's disks are one, the sum of all
+	Said    map[measure.Key]Said
+}
+
+// Said is how far one of the report's jobs is, by its own words.
+type Said struct {
+	Progress string        // percent, then its text: as state.Progress prints it; the first state.MaxBrief bytes, fit for a terminal
+	Ago      time.Duration // since it said so, in whole seconds
 }
 
 // A report is a version, the time in ms, the number of jobs, and for each job its queue, ID,
 // index, user + 1, source, a set of figures, and a number for each of these, in the order of
 // figures: 60 to 120 bytes a job, where JSON takes 250. A reader skips figures that it does not
 // know: new ones are added at the end.
-const reportVersion = 1
+//
+// Where jobs say how far they are the version is saidVersion. Then the number of these jobs
+// follows, and for each its place among the jobs, rising from 0, the seconds since it said so,
+// and the text behind its length. A job has 12 bytes with its percentage alone.
+const (
+	reportVersion = 1
+	saidVersion   = 2
+)
 
 // sources are numbered in reports.
 func sources() []measure.Source {
@@ -218,7 +235,8 @@ func figures(j *measure.Job, d *measure.Disk, t *traffic) []*measure.Value {
 const LacksReport = "report"
 
 // Encode returns the report as a message. Of more jobs than a report holds it has the first,
-// and left is the number of the others.
+// and left is the number of the others. What jobs say has the room that is left by their figures:
+// the texts are left out first, then the percentages of the last jobs.
 func (r *Report) Encode() (message []byte, left int) {
 	const head = 1 + 2*binary.MaxVarintLen64
 	n := 0
@@ -231,11 +249,56 @@ func (r *Report) Encode() (message []byte, left int) {
 		body = longer
 		n++
 	}
-	b := make([]byte, 0, head+len(body))
+	said := r.encodeSaid(n, MaxReport-head-len(body))
+	b := make([]byte, 0, head+len(body)+len(said))
 	b = append(b, reportVersion)
+	if said != nil {
+		b[0] = saidVersion
+	}
 	b = binary.AppendUvarint(b, uint64(max(0, r.Elapsed.Milliseconds())))
 	b = binary.AppendUvarint(b, uint64(n))
-	return append(b, body...), len(r.Jobs) - n
+	return append(append(b, body...), said...), len(r.Jobs) - n
+}
+
+// encodeSaid returns what the first jobs say, in at most so many bytes; nil: nothing.
+func (r *Report) encodeSaid(jobs, room int) []byte {
+	type entry struct{ whole, percent []byte }
+	var all []entry
+	room -= binary.MaxVarintLen16 // their number
+	for i := range r.Jobs[:jobs] {
+		s, ok := r.Said[r.Jobs[i].Key]
+		p, err := state.ParseProgress(s.Progress)
+		if !ok || err != nil {
+			continue
+		}
+		head := binary.AppendUvarint(nil, uint64(i))
+		head = binary.AppendUvarint(head, uint64(max(0, s.Ago)/time.Second))
+		with := func(text string) []byte { return append(append(head[:len(head):len(head)], byte(len(text))), text...) }
+		e := entry{with(cleaned(p)), with(strconv.Itoa(p.Percent))}
+		if len(e.percent) > room {
+			break
+		}
+		all = append(all, e)
+		room -= len(e.percent)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	b := binary.AppendUvarint(nil, uint64(len(all)))
+	for _, e := range all {
+		if more := len(e.whole) - len(e.percent); more <= room {
+			b = append(b, e.whole...)
+			room -= more
+		} else {
+			b = append(b, e.percent...)
+		}
+	}
+	return b
+}
+
+// cleaned is what a report has of a job's progress, whose text is the job's own.
+func cleaned(p state.Progress) string {
+	return strings.TrimRight(state.Brief(printable.Text(p.String())), " ")
 }
 
 func appendJob(b []byte, j measure.Job) []byte {
@@ -287,8 +350,9 @@ func ParseReport(data []byte) (Report, error) {
 		return Report{}, fmt.Errorf("report: %d bytes are more than %d", len(data), MaxReport)
 	}
 	p := &reader{data: data}
-	if v := p.byte(); v != reportVersion && p.err == nil {
-		return Report{}, fmt.Errorf("report: its version is %d, this allotd reads %d", v, reportVersion)
+	version := p.byte()
+	if version != reportVersion && version != saidVersion && p.err == nil {
+		return Report{}, fmt.Errorf("report: its version is %d, this allotd reads %d and %d", version, reportVersion, saidVersion)
 	}
 	elapsed, n := p.number(math.MaxInt64/uint64(time.Millisecond)), p.number(MaxJobs)
 	r := Report{Elapsed: time.Duration(elapsed) * time.Millisecond}
@@ -301,6 +365,9 @@ func ParseReport(data []byte) (Report, error) {
 			break
 		}
 		r.Jobs = append(r.Jobs, j)
+	}
+	if version == saidVersion {
+		r.Said = p.said(r.Jobs)
 	}
 	if p.err == nil && len(p.data) > 0 {
 		p.err = fmt.Errorf("%d bytes are left", len(p.data))
@@ -374,6 +441,36 @@ func (p *reader) queue() measure.Queue {
 		}
 	}
 	return measure.Queue(name)
+}
+
+// said reads what the jobs say.
+func (p *reader) said(jobs []measure.Job) map[measure.Key]Said {
+	n := p.number(uint64(len(jobs)))
+	if n == 0 {
+		return nil
+	}
+	all := make(map[measure.Key]Said, n)
+	next := uint64(0)
+	for range n {
+		i := p.number(uint64(len(jobs)))
+		ago := p.number(math.MaxInt64 / uint64(time.Second))
+		size := int(p.byte())
+		if i < next || i >= uint64(len(jobs)) || size > state.MaxBrief || size > len(p.data) {
+			p.fail("what a job says is cut off, too long, or of none")
+		}
+		if p.err != nil {
+			return nil
+		}
+		text := string(p.data[:size])
+		p.data = p.data[size:]
+		if progress, err := state.ParseProgress(text); err != nil || cleaned(progress) != text {
+			p.fail("what a job says is no progress")
+			return nil
+		}
+		all[jobs[i].Key] = Said{text, time.Duration(ago) * time.Second}
+		next = i + 1
+	}
+	return all
 }
 
 func (p *reader) job() (j measure.Job) {

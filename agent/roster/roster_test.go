@@ -12,6 +12,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/state"
 )
 
 var start = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
@@ -340,10 +342,28 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Report{Elapsed: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ms")) * time.Millisecond, Jobs: []measure.Job{}}
 		for range rapid.IntRange(0, 5).Draw(t, "jobs") {
-			r.Jobs = append(r.Jobs, drawJob(t))
+			j := drawJob(t)
+			r.Jobs = append(r.Jobs, j)
+			if rapid.Bool().Draw(t, "it says something") {
+				if r.Said == nil {
+					r.Said = map[measure.Key]Said{}
+				}
+				p := state.Progress{Percent: rapid.IntRange(0, 100).Draw(t, "percent"), Text: rapid.String().Draw(t, "text")}
+				r.Said[j.Key] = Said{p.String(), time.Duration(rapid.Int64Range(0, math.MaxInt32).Draw(t, "ago")) * time.Second}
+			}
 		}
 		data := encode(r)
 		got, err := ParseReport(data)
+		for key, s := range r.Said {
+			p, err := state.ParseProgress(s.Progress)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Said[key] = Said{cleaned(p), s.Ago}
+			if text := r.Said[key].Progress; len(text) > state.MaxBrief || printable.Text(text) != text {
+				t.Fatalf("%q", text)
+			}
+		}
 		if err != nil || !reflect.DeepEqual(got, r) {
 			t.Fatalf("%v\n%+v\n%+v", err, got, r)
 		}
@@ -423,6 +443,96 @@ func TestReportIsSmall(t *testing.T) {
 	}
 }
 
+// What jobs say has the room that their figures leave: the texts are left out first, then
+// percentages, and never a job.
+func TestReportOfProgress(t *testing.T) {
+	hostile := "40 \x1b[31m\xff\u202e" + strings.Repeat("long\x00 ", 1000)
+	says := func(jobs int) Report {
+		r := full(jobs)
+		r.Said = map[measure.Key]Said{}
+		for i := range r.Jobs {
+			r.Said[r.Jobs[i].Key] = Said{hostile, time.Minute}
+		}
+		return r
+	}
+	count := func(jobs int) (got, texts, percents int) {
+		t.Helper()
+		r := says(jobs)
+		data, left := r.Encode()
+		read, err := ParseReport(data)
+		if err != nil || len(data) > MaxReport || left != jobs-len(read.Jobs) {
+			t.Fatalf("%d jobs: %d bytes, %d left, %v", jobs, len(data), left, err)
+		}
+		for _, s := range read.Said {
+			switch {
+			case s.Ago != time.Minute:
+				t.Errorf("%+v", s)
+			case s.Progress == "40":
+				percents++
+			case len(s.Progress) <= state.MaxBrief && strings.HasPrefix(s.Progress, `40 \x1b[31m\xff\u202elong\x00 long`):
+				texts++
+			default:
+				t.Errorf("%q", s.Progress)
+			}
+		}
+		return len(read.Jobs), texts, percents
+	}
+	if got, texts, percents := count(500); got != 500 || texts != 500 || percents != 0 {
+		t.Errorf("%d jobs: %d texts, %d percentages", got, texts, percents)
+	}
+	got, texts, percents := count(1200)
+	if got != 1200 || texts+percents != 1200 || texts < 100 || percents < 100 {
+		t.Errorf("%d jobs: %d texts, %d percentages", got, texts, percents)
+	}
+	most, _ := encodeAll(full(MaxJobs + 1))
+	if got, texts, percents := count(MaxJobs + 1); got != most || texts != 0 || percents > 20 {
+		t.Errorf("%d jobs of %d: %d texts, %d percentages", got, most, texts, percents)
+	}
+	key := measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: 99}}
+	r := full(2)
+	r.Said = map[measure.Key]Said{key: {"40", 0}, r.Jobs[1].Key: {"none", 0}}
+	if data := encode(r); data[0] != reportVersion {
+		t.Errorf("nothing is said: version %d", data[0])
+	}
+}
+
+func encodeAll(r Report) (jobs, left int) {
+	_, left = r.Encode()
+	return len(r.Jobs) - left, left
+}
+
+// What no agent of ours sends is refused.
+func TestReportOfHostileProgress(t *testing.T) {
+	with := func(said ...byte) []byte {
+		data := encode(full(2))
+		data[0] = saidVersion
+		return append(data, said...)
+	}
+	for what, c := range map[string]struct {
+		data []byte
+		want string // "": it is read
+	}{
+		"good":           {with(1, 1, 5, 4, '4', '0', ' ', 'x'), ""},
+		"none":           {with(0), ""},
+		"no number":      {with(), "cut off"},
+		"more than jobs": {with(3), "too large"},
+		"of no job":      {with(1, 2, 5, 1, '4'), "of none"},
+		"twice":          {with(2, 1, 0, 1, '4', 1, 0, 1, '5'), "of none"},
+		"cut off":        {with(1, 1, 5, 4, '4'), "cut off"},
+		"a control":      {with(1, 1, 5, 3, '4', ' ', 27), "is no progress"},
+		"no UTF-8":       {with(1, 1, 5, 3, '4', ' ', 255), "is no progress"},
+		"101":            {with(1, 1, 5, 3, '1', '0', '1'), "is no progress"},
+		"+4":             {with(1, 1, 5, 2, '+', '4'), "is no progress"},
+		"too long":       {with(append([]byte{1, 1, 5, 129, '4', ' '}, strings.Repeat("x", 127)...)...), "too long"},
+		"more behind":    {with(1, 1, 5, 1, '4', 0), "1 bytes are left"},
+	} {
+		r, err := ParseReport(c.data)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %+v, %v, want %q", what, r.Said, err, c.want)
+		}
+	}
+}
+
 // A figure of a newer agent is skipped.
 func TestReportOfNewerAgent(t *testing.T) {
 	data := []byte{reportVersion, 1, 2}
@@ -441,6 +551,9 @@ func FuzzReport(f *testing.F) {
 	f.Add(encode(full(2)))
 	f.Add([]byte{1, 0, 0xff, 0xff, 3})
 	f.Add([]byte{2})
+	said := full(2)
+	said.Said = map[measure.Key]Said{said.Jobs[1].Key: {"40 step 3 of 7", time.Second}}
+	f.Add(encode(said))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ParseReport(data)
 		if err != nil {

@@ -32,6 +32,9 @@ type Use struct {
 	Cores         Rate // processor time in each second
 	Read, Written Rate // bytes of disks
 	Net           Rate // bytes sent and received, but not to the host itself
+
+	Progress string    // of the job, by its own words: percent, then its text; "": it says nothing
+	SaidAt   time.Time // when it said so, by the clock of whoever hears
 }
 
 // Point is a point of a job's last hour, the mean of 30 s that began then. A figure that is
@@ -77,6 +80,11 @@ func (u *Uses) Heard(host string, r Report, now time.Time) {
 	over := (r.Elapsed - h.elapsed).Seconds() // 0 or less: the agent began anew
 	for i := range r.Jobs {
 		u.heardJob(h, host, &r.Jobs[i], over, now)
+	}
+	for key, s := range r.Said {
+		if j := h.jobs[key]; j != nil {
+			j.Progress, j.SaidAt = s.Progress, now.Add(-s.Ago)
+		}
 	}
 	h.elapsed, h.at = r.Elapsed, now
 	full := len(h.jobs) > 2*MaxJobs

@@ -58,6 +58,20 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// What a job says is beside what it uses, as long as reports have both.
+func TestProgressOfUses(t *testing.T) {
+	u := NewUses()
+	one, other := jobOf(1, 1000, 0, 1), jobOf(1, 1001, 0, 1)
+	u.Heard("h1", Report{Elapsed: time.Second, Jobs: []measure.Job{one}, Said: map[measure.Key]Said{one.Key: {"40 x", time.Minute}, other.Key: {"50", 0}}}, start)
+	if got := u.Now(all); len(got) != 1 || got[0].Progress != "40 x" || !got[0].SaidAt.Equal(start.Add(-time.Minute)) {
+		t.Errorf("%+v", got)
+	}
+	u.Heard("h1", Report{Elapsed: 2 * time.Second, Jobs: []measure.Job{other}, Said: map[measure.Key]Said{one.Key: {"60", 0}}}, start.Add(time.Second))
+	if got := u.Now(all); len(got) != 1 || got[0].User != 1001 || got[0].Progress != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestHistoryIsTheLastHour(t *testing.T) {
 	u := NewUses()
 	key := jobOf(1, 1000, 0, 0).Key

@@ -134,6 +134,9 @@ func Progress(j *backends.Job) string {
 	return strings.TrimRight(fmt.Sprintf("%d%% %s", percent, text), " ")
 }
 
+// progressField is the column of it.
+const progressField = "progress"
+
 func progress(j *backends.Job) (percent int, text string, ok bool) {
 	number, text, _ := strings.Cut(j.Progress, " ")
 	percent, err := strconv.Atoi(number)
@@ -275,7 +278,7 @@ func fields() []field {
 		}),
 		ofNumber("nexec_host", "", 10, false, func(j *backends.Job) int { return len(j.Hosts) }),
 		{
-			name: "progress", width: 24, prose: true,
+			name: progressField, width: 24, prose: true,
 			text: func(_ *columns, r *Row) string { return Progress(r.Job) },
 			number: func(_ *columns, r *Row) float64 {
 				if percent, _, ok := progress(r.Job); ok {

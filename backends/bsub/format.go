@@ -148,6 +148,11 @@ func (f *Format) NeedsUse() (needed, alone bool) {
 	return needed, alone
 }
 
+// NeedsProgress reports whether a column shows how far jobs are.
+func (f *Format) NeedsProgress() bool {
+	return slices.ContainsFunc(f.columns, func(c column) bool { return c.name == progressField })
+}
+
 // FormatTable is how a list in a format of its own is laid out.
 type FormatTable struct {
 	Format   Format
@@ -249,6 +254,11 @@ func (o *Order) NeedsUse() (needed, alone bool) {
 		needed, alone = needed || k.use, alone || k.useAlone
 	}
 	return needed, alone
+}
+
+// NeedsProgress is that of a format.
+func (o *Order) NeedsProgress() bool {
+	return slices.ContainsFunc(o.keys, func(k sortKey) bool { return k.name == progressField })
 }
 
 // Sort sorts rows. Those that are equal in all fields stay as they are to each other.

@@ -28,6 +28,8 @@ type Use struct {
 	Threads Figure
 	GPUs    Figure // that it keeps busy
 	GPUMem  Figure // bytes of GPUs' memory
+
+	Progress string // as Job.Progress
 }
 
 // figure returns the figure of a column; nil: it has none.

@@ -49,7 +49,7 @@ func (h *heart) beat() {
 	var report []byte // nil: the last one stands
 	left := h.left
 	if sample != h.reported {
-		r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs}
+		r := roster.Report{Elapsed: sample.At.Sub(h.began), Jobs: sample.Jobs, Said: h.agent.said(sample, time.Now())}
 		report, left = r.Encode()
 	}
 	b := beatOf(measure.ReadHost(""), sample, left)
@@ -69,6 +69,18 @@ func (h *heart) beat() {
 	if err != nil {
 		h.agent.log.Warn("a heartbeat is not sent", "error", err)
 	}
+}
+
+// said returns how far the jobs of a sample are, by their own words.
+func (a *agent) said(sample *measure.Sample, now time.Time) map[measure.Key]roster.Said {
+	if a.objects == nil {
+		return nil
+	}
+	all := map[measure.Key]roster.Said{}
+	for key, s := range a.objects.Said(sample) {
+		all[key] = roster.Said{Progress: s.String(), Ago: now.Sub(s.At)}
+	}
+	return all
 }
 
 // beatOf returns the heartbeat of a host, without its number. left is the number of jobs that

@@ -80,6 +80,9 @@ type used struct {
 	Threads *uint64  `json:"threads"`
 	GPUs    *float64 `json:"gpus_busy"`
 	GPUMem  *uint64  `json:"gpu_memory_bytes"`
+
+	Progress string    `json:"progress"`
+	SaidAt   time.Time `json:"said_at"`
 }
 
 // askAllotd reads what an allotd on this machine answers at an address of its API into answer.
@@ -411,11 +414,16 @@ func writeUsed(out io.Writer, uses []used) error {
 	return w.Flush()
 }
 
-// useOf sums what a job uses on its hosts. A figure that no host has is absent.
+// useOf sums what a job uses on its hosts. A figure that no host has is absent. Of what it says of
+// its progress the last counts.
 func useOf(all []used) *bsub.Use {
 	sum := &bsub.Use{}
+	var said time.Time
 	for i := range all {
 		u := &all[i]
+		if u.Progress != "" && (sum.Progress == "" || u.SaidAt.After(said)) {
+			sum.Progress, said = u.Progress, u.SaidAt
+		}
 		sum.Cores.AddFloat(u.Cores)
 		sum.IO.AddFloat(u.Reading)
 		sum.IO.AddFloat(u.Writing)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -203,6 +205,66 @@ func TestSumUses(t *testing.T) {
 	}
 	if got[backends.ID{Job: 2}] != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+// How far a job is comes from its hosts' reports where the queue does not keep it: the last word counts.
+func TestReportedProgress(t *testing.T) {
+	q := fake.NewQueue()
+	at := fake.Now().Add(-time.Hour)
+	q.Content.Jobs = []backends.Job{
+		{ID: backends.ID{Job: 1}, User: "bob", State: backends.Running, Slots: 1, Submitted: at},
+		{ID: backends.ID{Job: 2}, User: "bob", State: backends.Running, Slots: 1, Submitted: at, Progress: "9 the queue's"},
+		{ID: backends.ID{Job: 3}, User: "bob", State: backends.Running, Slots: 1, Submitted: at},
+	}
+	uid := func(n int) *int { return &n }
+	all := []used{
+		{Queue: "slurm", Job: "1", UID: uid(1000), Progress: "40 old", SaidAt: at},
+		{Queue: "slurm", Job: "1", UID: uid(1000), Progress: "50 new \x1b[31m", SaidAt: at.Add(time.Minute)},
+		{Queue: "slurm", Job: "1", UID: uid(1000)},
+		{Queue: "slurm", Job: "1", UID: uid(1001), Progress: "100 a lie", SaidAt: at.Add(time.Hour)},
+		{Queue: "slurm", Job: "2", UID: uid(1000), Progress: "100 other", SaidAt: at},
+	}
+	var failure error
+	asked := 0
+	types := func(words ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		p := bobsProcess(q, &stdout, &stderr)
+		p.uses = func(ctx context.Context, jobs []backends.Job) (map[backends.ID]*bsub.Use, error) {
+			asked++
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("it waits for allotd without a bound")
+			}
+			byID := map[backends.ID]*backends.Job{}
+			for i := range jobs {
+				byID[jobs[i].ID] = &jobs[i]
+			}
+			return sumUses(all, "slurm", byID, func(string) (int, bool) { return 1000, true }), failure
+		}
+		if code := run(append([]string{"ajobs"}, words...), p); code != 0 || stderr.Len() > 0 {
+			t.Errorf("%q: exit code %d, %s", words, code, stderr.String())
+		}
+		return stdout.String()
+	}
+	format := []string{"-noheader", "-o", "jobid progress delimiter='|'", "--sort", "-progress"}
+	if got, want := types(format...), "1|50% new \\x1b[31m\n2|9% the queue's\n3|-\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var read []jobJSON
+	if err := json.Unmarshal([]byte(types("--json")), &read); err != nil || len(read) != 3 || read[0].Progress != "50 new \x1b[31m" || read[1].Progress != "9 the queue's" || read[2].Progress != "" {
+		t.Errorf("%+v, %v", read, err)
+	}
+	failure = errors.New("no allotd runs")
+	if got, want := types(format...), "2|9% the queue's\n1|-\n3|-\n"; got != want {
+		t.Errorf("without allotd: got %q, want %q", got, want)
+	}
+	q.Extra.Set = func(context.Context, backends.ID, string, string) error { return nil }
+	asked = 0
+	types(format...)
+	types("--json")
+	if asked != 0 {
+		t.Error("allotd is asked where the queue keeps the progress")
 	}
 }
 

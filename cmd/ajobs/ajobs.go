@@ -202,6 +202,7 @@ func runJobs(ctx context.Context, p process, o jobsOptions, out io.Writer) error
 	case o.long && (o.json || len(jobs) > 0):
 		err = printDetails(ctx, p, o, queue, jobs, out)
 	case o.json:
+		addProgress(ctx, p, queue, jobs)
 		err = shell.PrintJSON(out, jobsJSON(jobs))
 	case len(jobs) > 0:
 		err = o.print(ctx, p, queue, jobs, out)
@@ -255,6 +256,7 @@ func (o jobsOptions) print(ctx context.Context, p process, queue backends.Backen
 type needs interface {
 	NeedsRecords() bool
 	NeedsUse() (needed, alone bool)
+	NeedsProgress() bool
 }
 
 // rowsOf returns the jobs with their records and what they use, where these are needed.
@@ -269,7 +271,11 @@ func rowsOf(ctx context.Context, p process, queue backends.Backend, jobs []backe
 		}
 	}
 	needed, alone := by.NeedsUse()
-	if !needed {
+	switch {
+	case !needed && by.NeedsProgress():
+		addProgress(ctx, p, queue, jobs)
+		return rows
+	case !needed:
 		return rows
 	}
 	uses, err := p.uses(ctx, jobs)
@@ -279,6 +285,7 @@ func rowsOf(ctx context.Context, p process, queue backends.Backend, jobs []backe
 	for i := range rows {
 		rows[i].Now, rows[i].Use = true, uses[jobs[i].ID]
 	}
+	setProgress(jobs, uses)
 	return rows
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/ask"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
@@ -20,6 +22,31 @@ func stateOf(ctx context.Context, id backends.ID) (*backends.Record, error) {
 		return nil, err
 	}
 	return ask.RecordOf(ctx, c.Web.SocketIn(c.Paths.Runtime), c.Backend, id)
+}
+
+// patience bounds how long a list waits for what allotd may add to it.
+const patience = 5 * time.Second
+
+// addProgress adds how far running jobs are where their hosts keep that, not the queue. Without an
+// allotd that answers in time the list is without it.
+func addProgress(ctx context.Context, p process, queue backends.Backend, jobs []backends.Job) {
+	if queue.Abilities().Set != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if uses, err := p.uses(ctx, jobs); err == nil {
+		setProgress(jobs, uses)
+	}
+}
+
+// setProgress sets how far jobs are by what their hosts reported, unless the queue says it.
+func setProgress(jobs []backends.Job, uses map[backends.ID]*bsub.Use) {
+	for i := range jobs {
+		if u := uses[jobs[i].ID]; u != nil && jobs[i].Progress == "" {
+			jobs[i].Progress = u.Progress
+		}
+	}
 }
 
 // mostStates bounds the jobs of one list of whose hosts allotd is asked.

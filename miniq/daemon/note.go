@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
@@ -26,9 +25,6 @@ const (
 	notesPerSecond = 20
 	noteBurst      = 100
 )
-
-// maxProgress bounds what is kept of a job's progress in memory, in bytes.
-const maxProgress = 128
 
 // noting are what jobs may still note.
 type noting struct {
@@ -95,20 +91,9 @@ func noteOf(by manager.By, req *miniq.Request) (manager.Note, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Progress = backends.Escape(shorten(p.String(), maxProgress))
+		e.Progress = backends.Escape(state.Brief(p.String()))
 	}
 	return e, nil
-}
-
-// shorten returns the first bytes of a text, whole characters.
-func shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
 }
 
 // note writes a setting or a file into a job's state object. The answer to a file comes when

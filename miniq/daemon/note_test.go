@@ -165,8 +165,8 @@ func TestNotesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	jobs, err := s.client.Jobs(t.Context(), []backends.ID{id})
-	if err != nil || len(jobs) != 1 || len(jobs[0].Progress) != maxProgress-1 {
-		t.Errorf("%v, %v; want %d bytes of progress", jobs, err, maxProgress-1)
+	if err != nil || len(jobs) != 1 || len(jobs[0].Progress) != state.MaxBrief-1 {
+		t.Errorf("%v, %v; want %d bytes of progress", jobs, err, state.MaxBrief-1)
 	}
 }
 

@@ -53,6 +53,7 @@ type JobNow struct {
 	Class     string               `json:"class"`
 	Place     string               `json:"place,omitempty"`
 	Reason    string               `json:"reason,omitempty"` // the queue's words
+	Progress  string               `json:"progress,omitempty"`
 	Expected  Expected             `json:"expected,omitzero"`
 }
 
@@ -128,7 +129,7 @@ func jobNow(e *plan.Explanation, now time.Time) JobNow {
 	return JobNow{
 		ID: j.ID.String(), Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
 		Hosts: j.Hosts[:min(len(j.Hosts), shownHosts)], MoreHosts: max(0, len(j.Hosts)-shownHosts),
-		Submitted: j.Submitted, Started: j.Started, Class: e.Class, Place: e.Place, Reason: j.Reason, Expected: expected(e, now),
+		Submitted: j.Submitted, Started: j.Started, Class: e.Class, Place: e.Place, Reason: j.Reason, Progress: bsub.Progress(j), Expected: expected(e, now),
 	}
 }
 

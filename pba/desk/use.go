@@ -22,7 +22,7 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 	if err != nil {
 		return nil, err
 	}
-	names := map[int]string{}
+	named := userNames()
 	return func(queue string, id backends.ID, uid int) bool {
 		if uid == who.UID {
 			return true
@@ -33,6 +33,15 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 		if !ok || queue != d.Config.Backend || uid < 0 {
 			return false
 		}
+		return named(uid) == owner
+	}, nil
+}
+
+// userNames returns what names users by their IDs, "" those that have no account. It asks once for
+// each of them.
+func userNames() func(uid int) string {
+	names := map[int]string{}
+	return func(uid int) string {
 		name, ok := names[uid]
 		if !ok {
 			if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
@@ -40,8 +49,17 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 			}
 			names[uid] = name
 		}
-		return name == owner
-	}, nil
+		return name
+	}
+}
+
+// OwnOnHosts returns which measures are of a job of the queue itself: a process of another user
+// that says it is of the job proves nothing.
+func (d *Desk) OwnOnHosts() func(queue string, uid int, owner string) bool {
+	named := userNames()
+	return func(queue string, uid int, owner string) bool {
+		return queue == d.Config.Backend && uid >= 0 && named(uid) == owner
+	}
 }
 
 // JobsOnHosts returns how the queue names a job that its hosts measured: the elements of
