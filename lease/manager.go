@@ -66,7 +66,7 @@ func New(limits Limits) *Manager {
 		holders: map[string]*holder{},
 		jobs:    map[uint64]*job{},
 		leases:  map[uint64]*lease{},
-		waiting: heap.New(before, func(r *request, i int) { r.at = i }),
+		waiting: heap.New(func(a, b *request) bool { return order(a, b) < 0 }, func(r *request, i int) { r.at = i }),
 		idle: heap.New(func(a, b *worker) bool {
 			c := cmp.Or(a.idleSince.Compare(b.idleSince), cmp.Compare(a.seq, b.seq))
 			return c < 0

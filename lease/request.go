@@ -37,10 +37,10 @@ type request struct {
 	at     int   // its place there
 }
 
-// before is the order of requests (R52): the higher priority, the lower job, the one that came
+// order is the order of requests (R52): the higher priority, the lower job, the one that came
 // first.
-func before(a, b *request) bool {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.job.number, b.job.number), cmp.Compare(a.seq, b.seq)) < 0
+func order(a, b *request) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.job.number, b.job.number), cmp.Compare(a.seq, b.seq))
 }
 
 func (m *Manager) openJob(e OpenJob) error {

@@ -1,0 +1,313 @@
+// Package serve is the face of a user's resource manager (package lease) to any process of that
+// user that speaks HTTP, if only by curl.
+//
+// A worker and a holder are there as long as their connection: POST /v1/workers and POST /v1/holders
+// answer with a line of JSON for each thing that they are to know, until one end closes. So nothing is
+// polled, and what a process held is free when it ends, however it ends. The first line has a token,
+// which each further call must send. Grants come on the holder's connection, or by POST to a URL of
+// this machine that the request names.
+package serve
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/listen"
+	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/internal/random"
+	"github.com/allotment-hpc/allotment/lease"
+)
+
+// Bounds of the face.
+const (
+	maxBody        = 16 << 10 // bytes of a request's body
+	maxConnections = 4096
+	maxLines       = 100_000          // that wait for one connection; more close it
+	lineTime       = 10 * time.Second // in which the other end takes a line
+	bodyTime       = 10 * time.Second // in which a body has come
+)
+
+// Server is a resource manager with its clients.
+type Server struct {
+	uid  int
+	key  string
+	want func(workers int)
+	post poster
+
+	mu      sync.Mutex
+	m       *lease.Manager
+	wake    *time.Timer
+	workers map[string]*client
+	holders map[string]*client
+}
+
+// Options of a server.
+type Options struct {
+	Limits lease.Limits
+	UID    int               // the one user whose processes may come by the unix socket
+	Key    string            // what a process must know that comes by TCP; empty: none may
+	Want   func(workers int) // called with the lock held when another number of workers would be of use
+	Pauses []time.Duration   // before each further try to post back; nil: 100 ms, 1 s
+}
+
+// New returns a server without workers.
+func New(o Options) *Server {
+	s := &Server{
+		uid: o.UID, key: o.Key, want: o.Want, post: newPoster(o),
+		m: lease.New(o.Limits), workers: map[string]*client{}, holders: map[string]*client{},
+	}
+	s.wake = time.AfterFunc(time.Hour, func() { _ = s.step(lease.Tick{}) })
+	return s
+}
+
+// Serve serves a listener until the context ends; then workers and holders are disconnected.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	h := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: bodyTime,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, callerOf(c))
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
+	defer stop()
+	defer s.wake.Stop()
+	l = listen.Bound(l, maxConnections, maxConnections, func(net.Conn) string { return "" })
+	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+type callerKey struct{}
+
+// caller is the process at the other end.
+type caller struct {
+	unix bool
+	uid  int
+}
+
+func callerOf(c net.Conn) caller {
+	if inner, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = inner.NetConn()
+	}
+	if c, ok := c.(*net.UnixConn); ok {
+		if uid, err := peer.UID(c); err == nil {
+			return caller{true, uid}
+		}
+	}
+	return caller{uid: -1}
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /v1/workers":          s.joinWorker,
+		"POST /v1/heartbeats":       s.heartbeat,
+		"POST /v1/withdrawals":      s.withdraw,
+		"POST /v1/holders":          s.joinHolder,
+		"POST /v1/requests":         s.request,
+		"DELETE /v1/requests/{id}":  s.cancel,
+		"DELETE /v1/leases/{lease}": s.free,
+		"GET /v1/view":              s.view,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("Content-Type", "application/json")
+			if err := s.admit(r); err != nil {
+				answerError(w, err)
+				return
+			}
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			if err := h(w, r); err != nil {
+				answerError(w, err)
+			}
+		})
+	}
+	return mux
+}
+
+// bearer is how a call sends a token or the key.
+const bearer = "Bearer "
+
+var (
+	errStranger = errors.New("not admitted: on the socket only its owner is, elsewhere who sends Authorization: Bearer with the key of the key file")
+	errToken    = errors.New("the token is none: send Authorization: Bearer with the one of the first line of your connection")
+)
+
+// admit refuses other users on the socket. Calls by TCP send the key, or a token that a call with the
+// key was answered with.
+func (s *Server) admit(r *http.Request) error {
+	c, _ := r.Context().Value(callerKey{}).(caller)
+	if c.unix {
+		if c.uid == s.uid {
+			return nil
+		}
+		return errStranger
+	}
+	given := r.Header.Get("Authorization")
+	if s.key != "" && same(given, bearer+s.key) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range []map[string]*client{s.holders, s.workers} {
+		for _, c := range all {
+			if same(given, bearer+c.token) {
+				return nil
+			}
+		}
+	}
+	return errStranger
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// clientOf returns the client whose token a call sends. The time that it takes says nothing of any token.
+func (s *Server) clientOf(r *http.Request, all map[string]*client) (*client, error) {
+	given := r.Header.Get("Authorization")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found *client
+	for _, c := range all {
+		if same(given, bearer+c.token) {
+			found = c
+		}
+	}
+	if found == nil {
+		return nil, errToken
+	}
+	return found, nil
+}
+
+// client is a connection of a worker or a holder.
+type client struct {
+	name  string
+	job   uint64
+	token string
+	drop  context.CancelFunc
+
+	more  chan struct{} // lines wait
+	lines []line        // guarded by Server.mu
+}
+
+// line is what a client is to know.
+type line struct {
+	value any
+	lease uint64 // of a grant: 0: it is none
+}
+
+func newClient(name string, drop context.CancelFunc) *client {
+	return &client{name: name, token: random.Text(), drop: drop, more: make(chan struct{}, 1)}
+}
+
+// send puts a line into a client's outbox, under Server.mu.
+func (c *client) send(l line) {
+	if c == nil {
+		return
+	}
+	if len(c.lines) >= maxLines {
+		c.drop()
+		return
+	}
+	c.lines = append(c.lines, l)
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// step takes one event and carries out what comes of it.
+func (s *Server) step(e lease.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stepLocked(e)
+}
+
+func (s *Server) stepLocked(e lease.Event) error {
+	actions, err := s.m.Step(time.Now(), e)
+	for _, a := range actions {
+		s.carryOut(a)
+	}
+	if at := s.m.Wake(); !at.IsZero() {
+		s.wake.Reset(time.Until(at))
+	}
+	return err
+}
+
+func (s *Server) carryOut(a lease.Action) {
+	switch a := a.(type) {
+	case lease.JobOpened:
+		s.holders[a.Holder].job = a.Job
+	case lease.Lock:
+		s.workers[a.Worker].send(line{value: lockLine{a.Lease, a.Holder, a.Milli, a.Memory}})
+	case lease.Unlock:
+		s.workers[a.Worker].send(line{value: unlockLine{a.Lease, a.Why.String()}})
+	case lease.Grant:
+		g := grantLine{a.Lease, a.ID, a.Job, a.Worker, a.Host, a.Milli, a.Memory}
+		if a.PostBack == "" {
+			s.holders[a.Holder].send(line{g, a.Lease})
+			return
+		}
+		s.post.start(a.PostBack, g, func(err error) {
+			if err != nil {
+				_ = s.step(lease.PostFailed{Lease: a.Lease})
+				return
+			}
+			_ = s.step(lease.Posted{Lease: a.Lease})
+		})
+	case lease.Revoke:
+		s.holders[a.Holder].send(line{value: revokeLine{a.Lease, a.Why.String()}})
+	case lease.Release:
+		s.workers[a.Worker].send(line{value: releaseLine{a.Why.String()}})
+	case lease.Want:
+		if s.want != nil {
+			s.want(a.Workers)
+		}
+	case lease.Acknowledge: // by the answer to the request
+	}
+}
+
+// follow writes a client's lines until one end closes.
+func (s *Server) follow(ctx context.Context, w http.ResponseWriter, c *client) {
+	control := http.NewResponseController(w)
+	encoder := json.NewEncoder(w)
+	for {
+		s.mu.Lock()
+		lines := c.lines
+		c.lines = nil
+		s.mu.Unlock()
+		for chunk := range slices.Chunk(lines, 256) {
+			_ = control.SetWriteDeadline(time.Now().Add(lineTime))
+			for _, l := range chunk {
+				if encoder.Encode(l.value) != nil {
+					return
+				}
+			}
+			if control.Flush() != nil {
+				return
+			}
+			for _, l := range chunk {
+				if l.lease != 0 {
+					_ = s.step(lease.Posted{Lease: l.lease})
+				}
+			}
+		}
+		select {
+		case <-c.more:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
