@@ -85,7 +85,7 @@ func newApp(p process) *cli.App {
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), serveCommand(p), topCommand(p)},
 		Action:   p.runApp,
 	}
 }

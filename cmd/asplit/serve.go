@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/internal/listen"
+	"github.com/allotment-hpc/allotment/internal/random"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/lease"
+	"github.com/allotment-hpc/allotment/lease/serve"
+)
+
+func serveCommand(p process) *cli.Command {
+	return &cli.Command{
+		Name:  "serve",
+		Usage: "divide slots of workers among your programs",
+		Description: "It is a resource manager for one user's programs, which speak HTTP to its socket, such as by curl. A worker brings slots\n" +
+			"of its host, a holder requests slots and frees them; both are there as long as their connection.\n" +
+			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file"},
+			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
+			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
+		},
+		Action: func(c *cli.Context) error {
+			var idle unit.Duration
+			if err := idle.UnmarshalText([]byte(c.String("idle"))); err != nil || idle < 0 {
+				return shell.Usagef("option --idle: %q: want a time such as 30s", c.String("idle"))
+			}
+			if n := c.Int("max-workers"); n < 1 || n > 100_000 {
+				return shell.Usagef("option --max-workers: %d: want 1 to 100000", n)
+			}
+			if c.NArg() > 0 {
+				return shell.Usagef("serve takes no arguments")
+			}
+			return p.serve(c.Context, c.String("listen"), lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)})
+		},
+	}
+}
+
+// Names in the directory of serve.
+const (
+	serveSocket = "asplit.sock"
+	serveKey    = "asplit.key"
+)
+
+// serveDir is where this user's serve has its socket. A user of the system's farm can't write in the
+// system's own directory.
+func serveDir(env func(string) string, uid int) (home.Paths, error) {
+	paths, err := home.Find(env, uid)
+	if err != nil || uid == 0 || !paths.OfTheSystem() {
+		return paths, err
+	}
+	dir := env("XDG_RUNTIME_DIR")
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(env("HOME"), ".local", "state")
+	}
+	if !filepath.IsAbs(dir) {
+		return paths, errors.New("neither HOME nor XDG_RUNTIME_DIR names a directory: set ALLOTMENT_HOME")
+	}
+	dir = filepath.Join(dir, "allotment")
+	return home.Paths{State: dir, Runtime: dir}, nil
+}
+
+// serve serves until the context ends.
+func (p process) serve(ctx context.Context, address string, limits lease.Limits) (err error) {
+	paths, err := serveDir(os.Getenv, os.Getuid())
+	if err != nil {
+		return err
+	}
+	if err := paths.Prepare(); err != nil {
+		return err
+	}
+	socket := filepath.Join(paths.Runtime, serveSocket)
+	listener, err := listen.Unix(ctx, socket, listen.Names{Socket: "the socket of asplit serve", Program: "asplit serve", Key: "ALLOTMENT_HOME"})
+	if err != nil {
+		return err
+	}
+	listeners := []net.Listener{listener}
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close() // it is, if it was served
+		}
+	}()
+	options := serve.Options{Limits: limits, UID: os.Getuid()}
+	if address != "" {
+		l, err := listenHere(ctx, address)
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, l)
+		options.Key = random.Text()
+		key := filepath.Join(paths.Runtime, serveKey)
+		if err := writeKey(key, options.Key); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.Remove(key)) }()
+		fmt.Fprintf(p.stdout, "serving http://%s, key in %s\n", l.Addr(), key)
+	}
+	fmt.Fprintf(p.stdout, "serving %s\n", socket)
+	s := serve.New(options)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- s.Serve(ctx, l) }()
+	}
+	for range listeners {
+		err = errors.Join(err, <-ended)
+		stop()
+	}
+	return err
+}
+
+// listenHere listens on an address of this machine's loopback: what is sent is not encrypted.
+func listenHere(ctx context.Context, address string) (net.Listener, error) {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || !a.Addr().IsLoopback() {
+		return nil, shell.Usagef("option --listen: %q: want an address of this machine alone, such as 127.0.0.1:7070; "+
+			"from another host come by ssh -L", address)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.String())
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w: choose another --listen", address, err)
+	}
+	return l, nil
+}
+
+// writeKey writes the key into a new file that its owner alone may read.
+func writeKey(path, key string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("replace the key file: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the key file: %w", err)
+	}
+	_, err = fmt.Fprintln(f, key)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the key file %s: %w", path, err)
+	}
+	return nil
+}
