@@ -36,6 +36,8 @@ type HubOptions struct {
 	Enrol   string   // ADDRESS:PORT where hosts of other machines ask to be admitted; "": none do
 	Address string   // HOST:PORT by which they reach Enrol; "": of Machine and Enrol
 	Log     *slog.Logger
+
+	Messages int // that a host may send a second; 0: 20
 }
 
 // Hub is allotd's end of the bus. It decides which hosts are admitted.
@@ -378,9 +380,12 @@ const (
 // budget is what a host may still send, and have dropped.
 type budget struct{ messages, bytes, dropped *rate.Limiter }
 
-func newBudget() *budget {
+func newBudget(perSecond int) *budget {
+	if perSecond == 0 {
+		perSecond = hostMessages
+	}
 	return &budget{
-		messages: rate.NewLimiter(hostMessages, hostMessagesAtOnce), bytes: rate.NewLimiter(hostBytes, hostBytesAtOnce),
+		messages: rate.NewLimiter(rate.Limit(perSecond), max(perSecond, hostMessagesAtOnce)), bytes: rate.NewLimiter(hostBytes, hostBytesAtOnce),
 		dropped: rate.NewLimiter(hostDropped, hostDroppedAtOnce),
 	}
 }
@@ -396,13 +401,13 @@ func (h *Hub) receive(m *nats.Msg) {
 		if len(h.rates) >= maxHosts {
 			clear(h.rates)
 		}
-		b = newBudget()
+		b = newBudget(h.o.Messages)
 		h.rates[host] = b
 	}
 	now := time.Now()
 	if !b.messages.AllowN(now, 1) || !b.bytes.AllowN(now, len(m.Data)) {
 		if !b.dropped.AllowN(now, 1) {
-			h.rates[host] = newBudget() // when it is back; what is under way may have it expelled once more
+			h.rates[host] = newBudget(h.o.Messages) // when it is back; what is under way may have it expelled once more
 			h.start(func() { h.expel(host, "sends too much") })
 		}
 		return
