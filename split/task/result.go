@@ -238,6 +238,24 @@ func (w *writer) copy(from *os.File) (int64, error) {
 	return io.Copy(w.to, io.NewSectionReader(from, 0, info.Size()))
 }
 
+// cut leaves the records of the first items, up to one without a result, and returns the
+// number of their items.
+func (w *writer) cut() int64 {
+	slices.SortFunc(w.records, func(a, b Record) int { return int(a.Item - b.Item) })
+	w.ended, w.failed = 0, 0
+	for i, r := range w.records {
+		if r.Item != w.ended {
+			w.records = w.records[:i]
+			break
+		}
+		w.ended += r.Count
+		if r.Status != 0 {
+			w.failed += r.Count
+		}
+	}
+	return w.ended
+}
+
 // finish writes the records and the trailer. The task was halted if it has fewer items.
 func (w *writer) finish(began, ended time.Time) error {
 	slices.SortFunc(w.records, func(a, b Record) int { return int(a.Item - b.Item) })

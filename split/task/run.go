@@ -23,7 +23,15 @@ import (
 // there, whole and on the disk. A job that is run twice, even side by side, executes
 // its items once. N.new exists while items are executed; it stays if the process is
 // killed then, and an error then removes it.
-func Run(dir string, n int64) error {
+func Run(dir string, n int64) error { return RunUntil(dir, n, nil) }
+
+// ErrStopped: the task was stopped. What had ended before the first item without a result has
+// one; the others wait.
+var ErrStopped = errors.New("stopped before all items had ended")
+
+// RunUntil is Run, but stops when stop closes: items that run are ended, and have no result.
+// The error wraps ErrStopped then.
+func RunUntil(dir string, n int64, stop <-chan struct{}) error {
 	if err := CheckDir(dir); err != nil {
 		return err
 	}
@@ -50,7 +58,7 @@ func Run(dir string, n int64) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	e := &execution{order: &order, env: os.Environ(), dir: dir, n: n, begins: length, stop: make(chan struct{})}
+	e := &execution{order: &order, env: os.Environ(), dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
 	if err := e.findProgram(); err != nil {
 		return fmt.Errorf("run task %d: %w", n, err)
 	}
@@ -82,10 +90,19 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	}
 	e.to = newWriter(f, e.order.First, e.order.Count)
 	began := time.Now()
-	ended := e.watchHalt()
+	ended, unwatched := e.watchHalt(), e.watchStop()
 	err = e.executeAll()
 	ended()
-	if err == nil && e.to.ended == 0 {
+	unwatched()
+	var stopped error
+	if e.stopped() && e.to.cut() < e.order.Count {
+		stopped = fmt.Errorf("run task %d: %w", n, ErrStopped)
+	}
+	switch {
+	case err != nil || e.to.ended > 0:
+	case stopped != nil:
+		return errors.Join(stopped, f.Close(), d.Remove(f.Name()))
+	default:
 		err = errHalted
 	}
 	if err != nil {
@@ -104,7 +121,7 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	if err != nil {
 		return fmt.Errorf("write the result of task %d: %w", n, err)
 	}
-	return nil
+	return stopped
 }
 
 // execution is the work on one order.
@@ -113,11 +130,12 @@ type execution struct {
 	program string // looked up; "": each item has its own
 	env     []string
 	null    *os.File
-	input   *os.File      // behind the order's first line
-	begins  int64         // where that is
-	dir     string        // of the split
-	n       int64         // of the task
-	stop    chan struct{} // closed by HaltNow
+	input   *os.File        // behind the order's first line
+	begins  int64           // where that is
+	dir     string          // of the split
+	n       int64           // of the task
+	until   <-chan struct{} // closed by who stops the task; nil: it is not stopped
+	stop    chan struct{}   // closed by HaltNow, and when until is
 
 	mu    sync.Mutex // of what follows
 	items items
@@ -248,6 +266,7 @@ func (e *execution) try(record *Record, i item, stdin *os.File) (again bool, err
 	message := ""
 	record.Status, message = e.run(i, stdin, out, errs)
 	record.Took = time.Since(record.Began)
+	e.awaitStop(record.Status)
 	if record.Status != 0 && record.Tries <= e.order.Retries && !e.halted() {
 		return true, nil
 	}
@@ -265,7 +284,7 @@ func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message 
 		return statusNotFound, "asplit: " + err.Error() + "\n"
 	}
 	timedOut := false
-	if e.order.Timeout == 0 && e.order.Halt != HaltNow {
+	if e.order.Timeout == 0 && e.order.Halt != HaltNow && e.until == nil {
 		status, err = command.Attached(program, argv, e.env, stdin, out, errs)
 	} else {
 		status, timedOut, err = command.AttachedUntil(program, argv, e.env, stdin, out, errs, e.order.Timeout, e.stop)
@@ -282,6 +301,9 @@ func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message 
 func (e *execution) add(record Record, out, errs *os.File, message string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.stopped() { // it was ended, or may have been
+		return nil
+	}
 	err := e.to.add(record, out, errs, message)
 	if e.order.Fails > 0 && e.to.failed >= e.order.Fails {
 		e.haltBy(e.order.Halt)
