@@ -16,6 +16,7 @@ type Options struct {
 	Queue    Queue         // where its jobs run
 	Spec     backends.Spec // of each job, but its name, host, command and files
 	Program  []string      // what a job runs, before the split's directory and the task's number
+	Standing Standing      // workers that take the tasks of further rounds
 	Measure  Measure       // nil: all hosts count as equal, to begin with
 	Stdin    io.Reader     // its lines are the items, for input of kind Stdin
 	Stdout   io.Writer     // gets the results

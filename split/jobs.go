@@ -71,7 +71,9 @@ func (r *runner) result(t *Task) (bool, error) {
 	r.runFailed += result.Failed
 	r.end(w, Whole, result.Took())
 	os.Remove(task.File(r.dir.Path, t.N, task.KindOrder))
-	os.Remove(task.File(r.dir.Path, t.N, task.KindLog))
+	if w.Worker == 0 { // a job that stays says there why it ends
+		os.Remove(task.File(r.dir.Path, t.N, task.KindLog))
+	}
 	return true, result.Close()
 }
 
@@ -79,6 +81,7 @@ func (r *runner) result(t *Task) (bool, error) {
 func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	ended, excluded := r.core.End(w.N, how, took)
 	w.Task, w.Seen = *ended, time.Now()
+	r.crew.freed(w)
 	r.lastSeen = w.Seen
 	delete(r.fresh, w.N)
 	delete(r.withdrawn, w.N)
@@ -129,17 +132,19 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		switch {
 		case w.Job == 0:
 		case job != nil && !job.State.Ended():
+			r.jobRuns(w, job)
 			if job.State != backends.Running {
 				if waiting = append(waiting, w); first == nil {
 					first = job
 				}
 			}
 		default:
+			r.jobEnded(w)
 			over, err := r.endWithoutResult(t, job)
 			if err != nil {
 				return ended, err
 			}
-			if over {
+			if over || w.Job == 0 {
 				ended = append(ended, w)
 			}
 		}
@@ -202,6 +207,14 @@ func (r *runner) endWithoutResult(t *Task, job *backends.Job) (over bool, err er
 		return late, err
 	}
 	w := r.tasks[t.N]
+	switch unbegun := r.notBegun(w); {
+	case unbegun && r.withdrawn[t.N]:
+		r.end(w, Withdrawn, 0)
+		return true, nil
+	case unbegun: // the next submission submits it
+		r.takeAway(w)
+		return false, nil
+	}
 	if job != nil && job.State == backends.Done {
 		if r.late[t.N].IsZero() {
 			r.late[t.N] = time.Now()
@@ -223,9 +236,17 @@ func (r *runner) endWithoutResult(t *Task, job *backends.Job) (over bool, err er
 		how, what = Died, "was killed"
 	}
 	r.log(fmt.Sprintf("task %d (items %d to %d) %s on %s%s%s", t.N, r.def.Input.Number(t.First), r.def.Input.Number(t.First+t.Count-1),
-		what, shown(t.Host), status(job), r.logTail(t.N)))
+		what, shown(t.Host), status(job), r.logTail(w.log())))
 	r.end(w, how, 0)
 	return true, nil
+}
+
+// log returns the number of the task whose log is that of this one's job.
+func (w *row) log() int64 {
+	if w.Worker != 0 {
+		return w.Worker
+	}
+	return w.N
 }
 
 func status(job *backends.Job) string {
@@ -293,7 +314,10 @@ func (r *runner) withdraw(ctx context.Context, waiting []*row) {
 }
 
 // submit submits jobs for the open tasks that have none, and whose items are known.
-func (r *runner) submit(ctx context.Context, have int64) error {
+func (r *runner) submit(ctx context.Context, have int64, ended bool) error {
+	if err := r.restoreWorkers(ctx); err != nil {
+		return err
+	}
 	var need, unsure []*row
 	for _, t := range r.core.Open() {
 		if w := r.tasks[t.N]; w.Job == 0 && t.First+t.Count <= have {
@@ -309,22 +333,35 @@ func (r *runner) submit(ctx context.Context, have int64) error {
 	if err := r.adopt(ctx, unsure); err != nil {
 		return err
 	}
+	more := !ended || r.core.Waiting(have) > 0
+	if more {
+		r.openWorkers(ctx)
+	}
 	var specs []backends.Spec
-	var rows []*row
+	var rows, given []*row
 	for _, w := range need {
 		if w.Job != 0 { // adopt found it
 			continue
 		}
+		if r.place(w, more) {
+			given = append(given, w)
+		}
 		if err := r.writeOrder(w); err != nil {
 			return err
 		}
+		if w.Job != 0 {
+			continue
+		}
 		specs, rows = append(specs, r.spec(w)), append(rows, w)
 	}
-	if len(specs) == 0 {
+	if len(specs)+len(given) == 0 {
 		return nil
 	}
 	if err := disk.OS().SyncDir(r.dir.Path); err != nil {
 		return fmt.Errorf("write the tasks: %w", err)
+	}
+	if err := r.giveAll(ctx, given); err != nil || len(specs) == 0 {
+		return err
 	}
 	for _, w := range rows {
 		delete(r.fresh, w.N)
@@ -340,6 +377,9 @@ func (r *runner) recordSubmitted(ctx context.Context, rows []*row, at time.Time,
 		switch result := results[i]; {
 		case result.Err == nil:
 			w.Job, w.Submitted, accepted = result.ID.Job, at, true
+			if w.Worker == w.N {
+				r.crew.add(w, w.Host, r.Spec.RunLimit)
+			}
 		case errors.Is(result.Err, backends.ErrUnreachable) || ctx.Err() != nil:
 			err = result.Err // the job may exist: adopt looks for it
 		default:
@@ -377,6 +417,9 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	for _, w := range unsure {
 		if job, ok := farm.own[r.def.JobName(w.N)]; ok {
 			w.Job, w.Submitted = job.ID.Job, job.Submitted
+			if w.Worker == w.N {
+				r.crew.add(w, w.Host, r.Spec.RunLimit)
+			}
 		}
 	}
 	r.lostSince, r.queried = time.Time{}, false
@@ -388,7 +431,11 @@ func (r *runner) spec(w *row) backends.Spec {
 	s := r.Spec
 	s.Name, s.Hosts = r.def.JobName(w.N), []string{w.Host}
 	s.Slots, s.OneHost, s.PerHost = r.slots(w), true, 0
-	s.Command = append(append([]string(nil), r.Program...), r.dir.Path, strconv.FormatInt(w.N, 10))
+	program := r.Program
+	if w.Worker == w.N {
+		program = r.Standing.Program
+	}
+	s.Command = append(append([]string(nil), program...), r.dir.Path, strconv.FormatInt(w.N, 10))
 	s.Dir = r.Work
 	s.Stdin, s.Stdout = "", task.File(r.dir.Path, w.N, task.KindLog)
 	s.Stderr = s.Stdout

@@ -19,10 +19,14 @@ func (r *runner) taskReport(w *row) TaskReport {
 		}
 		return &t
 	}
+	given := w.Worker
+	if given == w.N { // its own job, which stayed
+		given = 0
+	}
 	states := map[TaskState]string{Open: "open", Done: "done", Returned: "back", Killer: "killer"}
 	return TaskReport{
 		Task: w.N, Host: w.Host, First: r.def.Input.Number(w.First), Items: w.Count, Took: w.Took.Seconds(), State: states[w.State],
-		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen),
+		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen), Worker: given,
 	}
 }
 

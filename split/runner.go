@@ -27,6 +27,8 @@ type runner struct {
 	source    source
 	hosts     *hosts
 	delivery  *delivery
+	crew      *crew
+	inbox     *inbox
 
 	tasks           map[int64]*row // of this round and those that are open
 	inputEnded      bool           // the input's end is stored
@@ -38,6 +40,9 @@ type runner struct {
 	waitingNext     time.Time // no such line before
 	waitingTold     string    // the last such line
 	stuck           time.Time // since when all open jobs of the round wait to begin; zero: not all do
+	workersOpen     bool      // the bus is
+	unreachableTold bool      // that workers can't reach asplit
+	stood           []*row    // tasks of an earlier run whose jobs may stand as workers
 	joblog          *joblog
 	joblogErr       error
 	haltedAt        time.Time // zero: not halted
@@ -66,7 +71,13 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 	r := &runner{
 		Options: o, def: d, dir: dir, store: s, sequencer: newSequencer(d.Unordered), tasks: map[int64]*row{}, fresh: map[int64]bool{},
 		withdrawn: map[int64]bool{}, late: map[int64]time.Time{}, nudge: make(chan struct{}, 1), runBegan: time.Now(),
+		inbox: newInbox(),
 	}
+	most := 0
+	if o.Standing.Workers != nil {
+		most = o.Standing.Most
+	}
+	r.crew = newCrew(most)
 	if r.pace == (pace{}) {
 		r.pace = defaultPace()
 	}
@@ -111,6 +122,9 @@ func (r *runner) restore(ctx context.Context) (err error) {
 		if t.State == Open || t.Round == r.core.Round {
 			r.tasks[t.N] = &t
 		}
+		if t.Worker == t.N && t.Job != 0 {
+			r.stood = append(r.stood, &t)
+		}
 		if t.State == Done || t.State == Killer {
 			if err := r.mendJoblog(task); err != nil {
 				return err
@@ -151,10 +165,13 @@ func (r *runner) main(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		cancel()
-		return r.stop()
+		err = r.stop()
+		r.endWorkers()
+		return err
 	}
 	if errors.Is(err, ErrHalted) {
 		cancel()
+		r.endWorkers()
 		r.hosts.measurements.Wait()
 		return r.finishHalted(err)
 	}
@@ -164,9 +181,11 @@ func (r *runner) main(ctx context.Context) error {
 		if !errors.Is(err, backends.ErrUnreachable) {
 			err = errors.Join(err, r.endJobs())
 		}
+		r.endWorkers()
 		return r.withResumeHint(err)
 	}
 	cancel()
+	r.endWorkers()
 	r.hosts.measurements.Wait() // measurements write into what finish removes
 	return r.finish()
 }
@@ -188,6 +207,9 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 	if err := r.ignoreUnreachable(r.collect(ctx)); err != nil {
 		return false, err
 	}
+	if err := r.ignoreUnreachable(r.tend(ctx)); err != nil {
+		return false, err
+	}
 	if r.joblogErr != nil {
 		return false, r.joblogErr
 	}
@@ -204,13 +226,14 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		}
 		r.inputEnded = true
 	}
+	r.releaseWorkers(!ended || r.core.Waiting(have) > 0)
 	if r.core.Idle() {
 		if over, err = r.nextRound(ctx, have, ended); over || err != nil {
 			return over, err
 		}
 	}
 	if r.hosts.up != nil { // there was a snapshot
-		err = r.ignoreUnreachable(r.submit(ctx, have))
+		err = r.ignoreUnreachable(r.submit(ctx, have, ended))
 	}
 	r.progress(have, ended)
 	return false, err
@@ -246,7 +269,7 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 	rows := make([]*row, len(round))
 	clear(r.tasks)
 	for i, t := range round {
-		rows[i] = &row{Task: *t, Slots: r.hosts.slotsOf(t.Host)}
+		rows[i] = &row{Task: *t, Slots: r.slotsOn(t.Host)}
 		r.tasks[t.N], r.fresh[t.N] = rows[i], true
 	}
 	r.stuck = time.Time{}
@@ -286,7 +309,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	}
 	if r.def.Slots == FreeSlots {
 		for _, name := range r.core.Hosts {
-			r.core.Balance.Resize(name, r.hosts.slotsOf(name))
+			r.core.Balance.Resize(name, r.slotsOn(name))
 		}
 	}
 	leave, join := r.hosts.membership(r.core.Hosts, time.Now())
@@ -341,6 +364,7 @@ func (r *runner) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.results:
+	case <-r.inbox.news:
 	case <-poll:
 	case <-r.changed:
 		r.queried = false

@@ -28,7 +28,8 @@ type store struct {
 type row struct {
 	Task
 	Slots     int   // of its job
-	Job       int64 // 0: not known
+	Job       int64 // 0: not known; a worker's, if the task was given to one
+	Worker    int64 // number of the task that its worker's job began with; its own: the job stays as a worker; 0: it does not
 	Submitted time.Time
 	Began     time.Time // by the host's clock
 	Ended     time.Time
@@ -179,9 +180,9 @@ func saveCore(ctx context.Context, tx *sql.Tx, c *Core, balance bool, tasks []*r
 		}
 	}
 	for _, t := range tasks {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, submitted, began, ended, seen)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen))
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, t.Worker, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen))
 		if err != nil {
 			return err
 		}
@@ -203,13 +204,13 @@ func (s *store) Core(ctx context.Context, o metrics.Options) (*Core, error) {
 func (s *store) Tasks(ctx context.Context, do func(row) error) error {
 	return s.each(ctx, "read the tasks", func(rows *sql.Rows) error {
 		var t row
-		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Slots, &t.Job,
+		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Slots, &t.Job, &t.Worker,
 			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen})
 		if err != nil {
 			return err
 		}
 		return do(t)
-	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, submitted, began, ended, seen FROM task ORDER BY n`)
+	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen FROM task ORDER BY n`)
 }
 
 // Rounds calls do for each round that has ended, in their order.

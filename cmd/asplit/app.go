@@ -67,6 +67,9 @@ Each job runs in the working directory: all hosts must have it. The state is in 
 An item whose command fails is reported; --retries repeats it, and --retry-failed runs it again later. A task that is killed is repeated on another host; an item
 that kills three tasks is reported and left out.
 
+Where another round would follow, a job stays after its task as a worker, which gets its host's tasks of further rounds at
+once, without the queue. It ends when nothing is left to do, or after a while without work.
+
 To run a program that has the name of a command below, write ./NAME or its path.`
 
 func newApp(p process) *cli.App {
@@ -85,7 +88,7 @@ func newApp(p process) *cli.App {
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), serveCommand(p), topCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), serveCommand(p), topCommand(p)},
 		Action:   p.runApp,
 	}
 }
@@ -117,6 +120,9 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "retry-failed", Usage: "run the items again that failed, by the command and options of this `JOBLOG`"},
 		&cli.BoolFlag{Name: "tag", Usage: "begin each line of an item's output with the item and a tab", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print the command lines instead of running them", DisableDefaultText: true},
+		&cli.StringFlag{Name: "workers", Value: "auto", Usage: "`WHEN` jobs stay as workers, which take tasks of further rounds at once: auto (where another round would follow) or no (each task is a job)"},
+		&cli.StringFlag{Name: "idle", Value: "30s", Usage: "a worker without work ends after `TIME`"},
+		&cli.StringFlag{Name: "max-workers", Usage: "`N` jobs stay at a time, at most (default: 1000)"},
 		&cli.BoolFlag{Name: "unordered", Usage: "print results as tasks end", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted split; prints all results, from the first one on", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "report", Usage: "print a table of the rounds on standard error at the end", DisableDefaultText: true},

@@ -54,14 +54,18 @@ func printLoads(w io.Writer, loads []split.LoadReport) error {
 // printReport prints the rounds, a row for each task of theirs, the hosts' loads, and what it
 // all came to.
 func printReport(w io.Writer, r *split.Report) error {
-	t := table.New("round", "host", "items", "seconds", "items_per_second", "gap", "end")
+	t := table.New("round", "host", "items", "seconds", "items_per_second", "gap", "by", "end")
 	for _, round := range r.Rounds {
 		for _, task := range round.Tasks {
 			rate := "-"
 			if task.Took > 0 {
 				rate = fmt.Sprintf("%.1f", float64(task.Items)/task.Took)
 			}
-			t.Row(round.Round, task.Host, task.Items, fmt.Sprintf("%.2f", task.Took), rate, percent(round.Gap), task.State)
+			by := "job"
+			if task.Worker != 0 {
+				by = "worker"
+			}
+			t.Row(round.Round, task.Host, task.Items, fmt.Sprintf("%.2f", task.Took), rate, percent(round.Gap), by, task.State)
 		}
 	}
 	if err := table.Print(w, table.Text, t, nil); err != nil {

@@ -147,6 +147,10 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 	// SIGPIPE is caught: where a reader closes the results early, asplit gets a write
 	// error and leaves no jobs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	standing, err := p.standing(c)
+	if err != nil {
+		return err
+	}
 	s := newScreen(p.stderr, c.Bool("quiet"))
 	jobs := withFilter(backend, &dedupWriter{to: s, seen: map[string]bool{}})
 	var measure split.Measure
@@ -163,7 +167,7 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 		return shell.Usagef("--tag: the command has no {}: a task's output is that of all of its items")
 	}
 	err = do(c.Context, split.Options{
-		Work: submitContext.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Measure: measure,
+		Work: submitContext.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Standing: standing, Measure: measure,
 		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Reporter: s, Keep: c.Bool("keep"), Tag: c.Bool("tag"),
 		Report: func(r *split.Report) error { return report(c, s, r) },
 	})

@@ -1,0 +1,251 @@
+package split
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// WorkerState is what a standing worker says of itself, and repeats until it is acknowledged. The
+// tasks that a worker is given rise in number.
+type WorkerState struct {
+	Run     string `json:"run"`               // of this process: a job that is requeued has another
+	Seq     int64  `json:"seq"`               // rises when something changes
+	Running int64  `json:"running,omitempty"` // the task at work; 0: none
+	Done    int64  `json:"done,omitempty"`    // the last one that ended
+	Leaving Leave  `json:"leaving,omitempty"`
+}
+
+// has reports whether a worker has taken a task, ended or not.
+func (s *WorkerState) has(n int64) bool { return s.Running == n || s.Done >= n }
+
+// Leave is why a worker ends.
+type Leave string
+
+// The reasons.
+const (
+	LeaveIdle Leave = "idle"   // it had nothing to do; an order to take a task has it stay
+	LeaveTold Leave = "told"   // by WorkerOrder.End
+	LeaveKill Leave = "signal" // the queue ends its job: what it has not done goes back
+)
+
+// WorkerOrder is what asplit tells a worker: all that is in force.
+type WorkerOrder struct {
+	Run  string `json:"run,omitempty"` // of the state that is acknowledged
+	Seq  int64  `json:"seq,omitempty"`
+	Take int64  `json:"take,omitempty"` // a task to execute, unless that was done; 0: none
+	End  bool   `json:"end,omitempty"`  // when nothing runs
+}
+
+// member is a job of the split that stays as a standing worker after its first task.
+type member struct {
+	N     int64 // of its first task
+	Job   int64
+	Host  string
+	Slots int
+
+	began    time.Time     // its job was submitted, or by the queue's word started
+	limit    time.Duration // of its job's run; 0: none known
+	state    WorkerState
+	heard    bool      // it has said something in this run of asplit
+	given    int64     // the open task that it has or is to take; 0: none
+	givenAt  time.Time // when that was
+	sentAt   time.Time // the last order
+	longest  time.Duration
+	left     bool // it is not to be given anything any more
+	ended    bool // its job is known to end, or to have ended
+	awaiting bool // its job was preempted, or is of an earlier run of asplit: it may stand again
+	restored bool // it is of an earlier run
+}
+
+// crew knows the standing workers of a run. It decides which of them gets a task and which is
+// let end: it has no clock, file or socket.
+type crew struct {
+	most    int // jobs that may stay at a time; 0: none may
+	members map[int64]*member
+	barred  map[string]bool // hosts whose workers could not reach asplit
+	reached bool            // some worker could
+}
+
+func newCrew(most int) *crew {
+	return &crew{most: most, members: map[int64]*member{}, barred: map[string]bool{}}
+}
+
+// giveTime bounds the time that a worker has to take a task. It is above the time in which a
+// worker that can't join ends by itself (worker.JoinTime).
+const giveTime = 20 * time.Second
+
+// Times of orders.
+const (
+	orderEvery = time.Second     // between two orders to a worker that does not answer
+	limitSpare = 5 * time.Second // before the run limit of a worker's job
+)
+
+// add adds the job of a task, which stays.
+func (c *crew) add(w *row, host string, limit time.Duration) *member {
+	m := &member{N: w.N, Job: w.Job, Host: host, Slots: w.Slots, began: w.Submitted, limit: limit, given: w.N, givenAt: w.Submitted}
+	c.members[m.N] = m
+	return m
+}
+
+// ordered returns the workers in the order of their numbers.
+func (c *crew) ordered() []*member {
+	return slices.SortedFunc(maps.Values(c.members), func(a, b *member) int { return cmp.Compare(a.N, b.N) })
+}
+
+// on returns the worker that stands on a host; nil: none.
+func (c *crew) on(host string) *member {
+	for _, m := range c.ordered() {
+		if m.Host == host && !m.left {
+			return m
+		}
+	}
+	return nil
+}
+
+// standing returns the number of workers.
+func (c *crew) standing() int {
+	n := 0
+	for _, m := range c.members {
+		if !m.left {
+			n++
+		}
+	}
+	return n
+}
+
+// place decides which worker is given a task for a host; nil: a new job gets it. stays reports
+// whether that job stays: where another round may follow (more), the host has no worker, workers
+// on it can reach asplit, and not too many stay.
+func (c *crew) place(host string, more bool, now time.Time) (m *member, stays bool) {
+	if m := c.on(host); m != nil {
+		if m.given == 0 && !m.due(now) {
+			return m, false
+		}
+		return nil, false
+	}
+	return nil, more && c.most > 0 && !c.barred[host] && c.standing() < c.most
+}
+
+// give gives a worker a task.
+func (m *member) give(n int64, now time.Time) { m.given, m.givenAt, m.sentAt = n, now, time.Time{} }
+
+// due reports whether a worker's job might reach its run limit in the next task.
+func (m *member) due(now time.Time) bool {
+	return m.limit > 0 && now.Add(2*m.longest+limitSpare).After(m.began.Add(m.limit))
+}
+
+// outgrown reports whether a host has at least twice the slots that its worker has.
+func (m *member) outgrown(slots int) bool { return slots >= 2*m.Slots }
+
+// need is what a run needs of its workers.
+type need struct {
+	more  bool                // items wait, or may come
+	hosts map[string]struct{} // that take part
+	slots func(host string) int
+}
+
+// release returns the workers that have nothing to do and are to end: nothing is left to do, their
+// host takes no part any more, it has twice the room, or their job comes near its run limit.
+func (c *crew) release(n need, now time.Time) (all []*member) {
+	for _, m := range c.ordered() {
+		if m.left || m.given != 0 {
+			continue
+		}
+		if _, part := n.hosts[m.Host]; !n.more || !part || m.outgrown(n.slots(m.Host)) || m.due(now) {
+			m.left = true
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// freed notes that a task has ended that a worker may have had.
+func (c *crew) freed(w *row) {
+	if m := c.members[w.Worker]; m != nil && m.given == w.N {
+		m.given, m.longest = 0, max(m.longest, w.Took)
+	}
+}
+
+// verdict is what follows from what a worker said.
+type verdict struct {
+	answer WorkerOrder
+	back   int64 // the task that goes back to asplit; 0: none
+}
+
+// hear applies what a worker said. A worker that is not known is told to end.
+func (c *crew) hear(n int64, s WorkerState) verdict {
+	v := verdict{answer: WorkerOrder{Run: s.Run, Seq: s.Seq}}
+	m := c.members[n]
+	if m == nil {
+		v.answer.End = true
+		return v
+	}
+	c.reached = true
+	m.state, m.heard = s, true
+	switch {
+	case s.Leaving == LeaveKill:
+		m.left, m.awaiting = true, true
+		if m.given > s.Done {
+			v.back, m.given = m.given, 0
+		}
+		return v
+	case s.Leaving == LeaveTold:
+		m.left, m.ended = true, true
+	case m.left && m.awaiting && c.on(m.Host) == nil: // its job was requeued and runs again
+		m.left = false
+	}
+	m.awaiting = false
+	if m.ended {
+		v.answer.End = true
+		return v
+	}
+	switch {
+	case m.left:
+		v.answer.End = true
+	case m.given != 0 && m.given != m.N:
+		v.answer.Take = m.given
+	case s.Leaving == LeaveIdle && m.given == 0:
+		v.answer.End, m.left, m.ended = true, true, true
+	}
+	return v
+}
+
+// orders returns the orders that are due: to workers that have not taken what they were given.
+func (c *crew) orders(now time.Time) map[int64]WorkerOrder {
+	all := map[int64]WorkerOrder{}
+	for _, m := range c.members {
+		if m.left || m.given == 0 || m.given == m.N || m.state.has(m.given) || now.Sub(m.sentAt) < orderEvery {
+			continue
+		}
+		m.sentAt = now
+		all[m.N] = WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, Take: m.given}
+	}
+	return all
+}
+
+// late returns the workers that have not taken what they were given in time. Their jobs are of
+// no use.
+func (c *crew) late(now time.Time) (all []*member) {
+	for _, m := range c.ordered() {
+		if !m.left && m.given != 0 && m.given != m.N && !m.state.has(m.given) && now.Sub(m.givenAt) > giveTime {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// lost notes that a worker is of no use, and reports whether it never reached asplit: no more
+// workers are begun on its host, nor on any if none ever did.
+func (c *crew) lost(m *member) (unreachable bool) {
+	m.left, m.given = true, 0
+	if m.heard || m.restored {
+		return false
+	}
+	c.barred[m.Host] = true
+	if !c.reached {
+		c.most = 0
+	}
+	return true
+}

@@ -1,0 +1,200 @@
+package split
+
+import (
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/metrics"
+)
+
+// begun returns a crew with a worker on each host, which have executed their first tasks.
+func begun(most int, hosts ...string) *crew {
+	c := newCrew(most)
+	for i, host := range hosts {
+		n := int64(i + 1)
+		w := &row{Task: Task{N: n, Host: host, Took: time.Second}, Job: 100 + n, Worker: n, Slots: 2, Submitted: time.Unix(1000, 0)}
+		c.add(w, host, 0)
+		c.hear(n, WorkerState{Run: "a", Seq: 2, Done: n})
+		c.freed(w)
+	}
+	return c
+}
+
+// workerNumbers returns the workers' numbers.
+func workerNumbers(all []*member) (n []int64) {
+	for _, m := range all {
+		n = append(n, m.N)
+	}
+	return n
+}
+
+func TestPlace(t *testing.T) {
+	now := time.Unix(1100, 0)
+	for name, x := range map[string]struct {
+		change func(*crew)
+		host   string
+		more   bool
+		worker int64
+		stays  bool
+	}{
+		"a worker stands":          {func(*crew) {}, "n1", true, 1, false},
+		"also for the last round":  {func(*crew) {}, "n1", false, 1, false},
+		"no worker yet":            {func(*crew) {}, "n3", true, 0, true},
+		"no other round":           {func(*crew) {}, "n3", false, 0, false},
+		"too many stay":            {func(c *crew) { c.most = 2 }, "n3", true, 0, false},
+		"no workers":               {func(c *crew) { *c = *newCrew(0) }, "n1", true, 0, false},
+		"unreachable":              {func(c *crew) { c.barred["n3"] = true }, "n3", true, 0, false},
+		"it is at work":            {func(c *crew) { c.members[1].give(7, now) }, "n1", true, 0, false},
+		"it leaves":                {func(c *crew) { c.members[1].left = true }, "n1", true, 0, true},
+		"its job has time":         {func(c *crew) { c.members[1].limit = 110 * time.Second }, "n1", true, 1, false},
+		"its job's limit is near":  {func(c *crew) { c.members[1].limit = 106 * time.Second }, "n1", true, 0, false},
+		"its tasks take too long":  {func(c *crew) { c.members[1].limit, c.members[1].longest = 160*time.Second, time.Minute }, "n1", true, 0, false},
+		"its job runs a long time": {func(c *crew) { c.members[1].limit, c.members[1].longest = 300*time.Second, time.Minute }, "n1", true, 1, false},
+	} {
+		c := begun(10, "n1", "n2")
+		x.change(c)
+		m, stays := c.place(x.host, x.more, now)
+		if m == nil && x.worker != 0 || m != nil && m.N != x.worker || stays != x.stays {
+			t.Errorf("%s: worker %v, stays %v", name, m, stays)
+		}
+	}
+}
+
+func TestRelease(t *testing.T) {
+	now := time.Unix(1100, 0)
+	part := map[string]struct{}{"n1": {}, "n2": {}}
+	slots := func(string) int { return 2 }
+	for name, x := range map[string]struct {
+		change func(*crew)
+		need   need
+		want   int
+	}{
+		"all of use":       {func(*crew) {}, need{true, part, slots}, 0},
+		"nothing is left":  {func(*crew) {}, need{false, part, slots}, 2},
+		"one is at work":   {func(c *crew) { c.members[1].give(7, now) }, need{false, part, slots}, 1},
+		"a host left":      {func(*crew) {}, need{true, map[string]struct{}{"n2": {}}, slots}, 1},
+		"more room":        {func(*crew) {}, need{true, part, func(string) int { return 4 }}, 2},
+		"a little more":    {func(*crew) {}, need{true, part, func(string) int { return 3 }}, 0},
+		"the limit nears":  {func(c *crew) { c.members[2].limit = 105 * time.Second }, need{true, part, slots}, 1},
+		"only told once":   {func(c *crew) { c.release(need{false, part, slots}, now) }, need{false, part, slots}, 0},
+		"one has left":     {func(c *crew) { c.hear(1, WorkerState{Seq: 3, Leaving: LeaveIdle}) }, need{false, part, slots}, 1},
+		"one is preempted": {func(c *crew) { c.hear(1, WorkerState{Seq: 3, Leaving: LeaveKill}) }, need{false, part, slots}, 1},
+	} {
+		c := begun(10, "n1", "n2")
+		x.change(c)
+		if got := c.release(x.need, now); len(got) != x.want {
+			t.Errorf("%s: %v", name, workerNumbers(got))
+		}
+	}
+}
+
+func TestHear(t *testing.T) {
+	now := time.Unix(1100, 0)
+	given := func(c *crew) { c.members[1].give(7, now) }
+	for name, x := range map[string]struct {
+		change func(*crew)
+		n      int64
+		says   WorkerState
+		answer WorkerOrder
+		back   int64
+		left   bool
+	}{
+		"a stranger":              {given, 9, WorkerState{}, WorkerOrder{End: true}, 0, true},
+		"it has nothing to do":    {func(*crew) {}, 1, WorkerState{Done: 1}, WorkerOrder{}, 0, false},
+		"its first task":          {func(c *crew) { c.members[1].give(1, now) }, 1, WorkerState{Running: 1}, WorkerOrder{}, 0, false},
+		"it has not heard":        {given, 1, WorkerState{Done: 1}, WorkerOrder{Take: 7}, 0, false},
+		"it is idle":              {func(*crew) {}, 1, WorkerState{Done: 1, Leaving: LeaveIdle}, WorkerOrder{End: true}, 0, true},
+		"it is idle no more":      {given, 1, WorkerState{Done: 1, Leaving: LeaveIdle}, WorkerOrder{Take: 7}, 0, false},
+		"it was released":         {func(c *crew) { c.members[1].left = true }, 1, WorkerState{Done: 1}, WorkerOrder{End: true}, 0, true},
+		"it ends as told":         {func(*crew) {}, 1, WorkerState{Done: 1, Leaving: LeaveTold}, WorkerOrder{End: true}, 0, true},
+		"preempted at work":       {given, 1, WorkerState{Done: 1, Leaving: LeaveKill}, WorkerOrder{}, 7, true},
+		"preempted when it ended": {given, 1, WorkerState{Done: 7, Leaving: LeaveKill}, WorkerOrder{}, 0, true},
+		"preempted without work":  {func(*crew) {}, 1, WorkerState{Done: 1, Leaving: LeaveKill}, WorkerOrder{}, 0, true},
+		"it runs again": {
+			func(c *crew) { c.hear(1, WorkerState{Leaving: LeaveKill}) }, 1, WorkerState{Done: 1}, WorkerOrder{}, 0, false,
+		},
+		"it runs again, and another one stands": {
+			func(c *crew) {
+				c.hear(1, WorkerState{Leaving: LeaveKill})
+				c.members[3] = &member{N: 3, Host: "n1"}
+			}, 1, WorkerState{Done: 1}, WorkerOrder{End: true}, 0, true,
+		},
+		"it ended and is still there": {
+			func(c *crew) { c.hear(1, WorkerState{Leaving: LeaveIdle}) }, 1, WorkerState{Done: 1, Leaving: LeaveIdle}, WorkerOrder{End: true}, 0, true,
+		},
+	} {
+		c := begun(10, "n1", "n2")
+		x.change(c)
+		x.says.Run, x.says.Seq, x.answer.Run, x.answer.Seq = "b", 5, "b", 5
+		v := c.hear(x.n, x.says)
+		m := c.members[x.n]
+		if v.answer != x.answer || v.back != x.back || x.left != (m == nil || m.left) {
+			t.Errorf("%s: %+v, worker %+v", name, v, m)
+		}
+	}
+}
+
+// Orders are repeated until they are obeyed; a worker that does not is of no use after a while.
+func TestOrders(t *testing.T) {
+	now := time.Unix(1100, 0)
+	c := begun(10, "n1", "n2")
+	c.members[1].give(7, now)
+	if got := c.orders(now); len(got) != 1 || got[1].Take != 7 {
+		t.Errorf("%+v", got)
+	}
+	if got := c.orders(now.Add(orderEvery / 2)); len(got) != 0 {
+		t.Errorf("too often: %+v", got)
+	}
+	if got := c.orders(now.Add(orderEvery)); len(got) != 1 {
+		t.Errorf("not again: %+v", got)
+	}
+	if got := c.late(now.Add(giveTime)); len(got) != 0 {
+		t.Errorf("late too soon: %v", workerNumbers(got))
+	}
+	if got := c.late(now.Add(giveTime + 1)); len(got) != 1 {
+		t.Errorf("not late: %v", workerNumbers(got))
+	}
+	c.hear(1, WorkerState{Seq: 9, Running: 7})
+	if o, l := c.orders(now.Add(time.Hour)), c.late(now.Add(time.Hour)); len(o) != 0 || len(l) != 0 {
+		t.Errorf("it has taken it: %+v, %v", o, workerNumbers(l))
+	}
+}
+
+// Where no worker ever reached asplit, no more are begun; one that did is another matter.
+func TestLost(t *testing.T) {
+	c := newCrew(10)
+	for n, host := range map[int64]string{1: "n1", 2: "n2"} {
+		c.add(&row{Task: Task{N: n}, Worker: n}, host, 0)
+	}
+	if !c.lost(c.members[1]) || c.most != 0 || !c.barred["n1"] {
+		t.Errorf("%+v", c)
+	}
+	c = begun(10, "n1", "n2")
+	if c.lost(c.members[1]) || c.barred["n1"] || c.most != 10 {
+		t.Errorf("%+v", c)
+	}
+	c.add(&row{Task: Task{N: 3}, Worker: 3}, "n3", 0)
+	if !c.lost(c.members[3]) || !c.barred["n3"] || c.most != 10 {
+		t.Errorf("%+v", c)
+	}
+	c.add(&row{Task: Task{N: 4}, Worker: 4}, "n4", 0).restored = true
+	if c.lost(c.members[4]) || c.barred["n4"] {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What is stored of a task that a worker was given is read again.
+func TestWorkerIsStored(t *testing.T) {
+	s, err := openStore(t.TempDir() + "/state.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Save(t.Context(), NewCore(metrics.Options{}), false, &row{Task: Task{N: 7, Host: "n1"}, Job: 5, Worker: 3}); err != nil {
+		t.Fatal(err)
+	}
+	var got row
+	if err := s.Tasks(t.Context(), func(w row) error { got = w; return nil }); err != nil || got.Worker != 3 || got.Job != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
