@@ -272,8 +272,20 @@ func (d Detail) WritePast(w io.Writer, p *backends.Past, now time.Time) error {
 		}
 	}
 	b.WriteString(d.folded(" In all it "+sum) + "\n")
+	d.ofHosts(&b, record)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// ofHosts is what a job's hosts have kept of it, where the queue keeps none of that.
+func (d Detail) ofHosts(b *strings.Builder, r *backends.Record) {
+	hosts := backends.Record{
+		Settings: slices.DeleteFunc(slices.Clone(r.Settings), func(s backends.SettingRecord) bool { return s.Host == "" }),
+		Files:    slices.DeleteFunc(slices.Clone(r.Files), func(f backends.FileRecord) bool { return f.Host == "" }),
+		History:  slices.DeleteFunc(slices.Clone(r.History), func(l backends.HistoryLine) bool { return l.Host == "" }),
+	}
+	d.own(b, &hosts)
+	d.history(b, hosts.History)
 }
 
 func onHosts(j *backends.Job) string {

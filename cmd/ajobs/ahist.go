@@ -44,7 +44,8 @@ func pastApp(p process) *cli.App {
 			"how they ended and why, how long they waited and ran, the processor time and memory that they used,\n" +
 			"their hosts, and how often they were requeued; then their sum. Named JOBs (12, 12[3], or by a name) are\n" +
 			"listed whenever they ended. It reads what the queue keeps: miniq its jobs' state objects, Slurm its\n" +
-			"accounting (sacct), LSF its files lsb.acct and lsb.events. For which job pba requeued a run there, pba's ledger says.",
+			"accounting (sacct), LSF its files lsb.acct and lsb.events. For which job pba requeued a run there, pba's ledger says.\n" +
+			"With -l it shows what the hosts of jobs of Slurm and LSF keep of them, too, where allotd runs.",
 		Metadata: map[string]any{
 			commands.Clusters: true,
 			commands.OneDash:  []string{"noheader"},
@@ -126,6 +127,9 @@ func runPast(ctx context.Context, p process, o pastOptions, out io.Writer) error
 		fmt.Fprintf(p.stderr, "No job is found that ended or was requeued within %s: --since takes a longer time\n", o.within)
 	case len(all) == 0:
 	case o.long:
+		if queue.Abilities().Set == nil {
+			addPastStates(ctx, p, all)
+		}
 		err = o.printStories(p, all, out)
 	default:
 		err = o.print(p, all, out)

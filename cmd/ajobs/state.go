@@ -52,23 +52,48 @@ func setProgress(jobs []backends.Job, uses map[backends.ID]*bsub.Use) {
 // mostStates bounds the jobs of one list of whose hosts allotd is asked.
 const mostStates = 50
 
+// statesTime bounds how long a list waits for all of them.
+const statesTime = 20 * time.Second
+
 // addStates adds what the hosts of the first jobs keep of them to the queue's records. Where no
 // allotd runs, or no host has anything of a job, there is nothing to add.
 func addStates(ctx context.Context, p process, jobs []backends.Job, records []*backends.Record) {
-	for i := range jobs[:min(len(jobs), mostStates)] {
-		state, err := p.stateOf(ctx, jobs[i].ID)
+	eachState(ctx, p, "ajobs", len(jobs), func(i int) backends.ID { return jobs[i].ID }, func(i int, state *backends.Record) {
+		records[i] = withState(records[i], state)
+		if jobs[i].Progress == "" {
+			jobs[i].Progress = progressIn(state)
+		}
+	})
+}
+
+// addPastStates adds what the hosts of the first jobs keep of them to the stories of these. Runs are
+// as the queue has them: its exit codes are known to it alone.
+func addPastStates(ctx context.Context, p process, all []backends.Past) {
+	eachState(ctx, p, "ahist", len(all), func(i int) backends.ID { return all[i].Job.ID }, func(i int, state *backends.Record) {
+		if all[i].Record == nil {
+			return // its runs are not the caller's to see, or the queue lost them
+		}
+		r := *all[i].Record
+		r.Settings, r.Files, r.History = state.Settings, state.Files, state.History
+		all[i].Record = &r
+	})
+}
+
+// eachState reads what the hosts of the first of n jobs keep of them, until allotd can't be asked.
+func eachState(ctx context.Context, p process, command string, n int, id func(i int) backends.ID, take func(i int, state *backends.Record)) {
+	ctx, cancel := context.WithTimeout(ctx, statesTime)
+	defer cancel()
+	for i := range min(n, mostStates) {
+		state, err := p.stateOf(ctx, id(i))
 		switch {
 		case errors.Is(err, ask.ErrNone):
 			return
 		case errors.Is(err, ask.ErrNotFound):
 		case err != nil:
-			fmt.Fprintf(p.stderr, "ajobs: what the hosts of job <%s> keep of it can't be read: %s\n", jobs[i].ID, shell.OneLine(err.Error()))
+			fmt.Fprintf(p.stderr, "%s: what the hosts of job <%s> keep of it can't be read: %s\n", command, id(i), shell.OneLine(err.Error()))
 			return
 		default:
-			records[i] = withState(records[i], state)
-			if jobs[i].Progress == "" {
-				jobs[i].Progress = progressIn(state)
-			}
+			take(i, state)
 		}
 	}
 }

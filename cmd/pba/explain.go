@@ -43,6 +43,9 @@ func explainCommand(p process) *cli.Command {
 			}
 			return p.ask(c, func(ctx context.Context, d answers) error {
 				stories, err := explained(ctx, d, args, past)
+				if !past {
+					addStates(ctx, d, stories)
+				}
 				if c.Bool("json") {
 					return cmp.Or(printStories(c.App.Writer, stories, len(args) > 1), err)
 				}
@@ -107,6 +110,12 @@ func printStory(out io.Writer, t *desk.Story) {
 	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), printable.Count(t.Slots, "slot"), t.State, since(t))
 	if t.Reason != "" && t.State != backends.Done {
 		line("The queue says: %s", t.Reason)
+	}
+	if t.Progress != "" {
+		line("Progress: %s", t.Progress)
+	}
+	if t.KeptOn != "" {
+		line("Its state is on %s.", t.KeptOn)
 	}
 	for _, x := range t.Tests {
 		line("  %s %s%s", yesNo(x.Passed), x.Name, ifTrue(x.Detail != "", ": "+x.Detail))

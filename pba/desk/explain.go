@@ -37,6 +37,7 @@ type Story struct {
 	Dummies    string               `json:"dummies,omitempty"` // of a heavy job
 	Reason     string               `json:"reason,omitempty"`  // the queue's words
 	Progress   string               `json:"progress,omitempty"`
+	KeptOn     string               `json:"kept_on,omitempty"` // which host has its state, where hosts keep that: in words
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
 	Waited     float64              `json:"clock_seconds"`

@@ -105,6 +105,9 @@ func (d *Desk) OnHosts(ctx context.Context, queue string, id backends.ID) (backe
 	return id, nil
 }
 
+// HostsKeepStates reports whether the state of jobs is with their hosts, not with the queue.
+func (d *Desk) HostsKeepStates() bool { return d.queue.Abilities().Set == nil }
+
 // managed returns the jobs of the projects that the caller manages by the IDs that their hosts
 // have for them, and their users, as the last cycle saw them.
 func (d *Desk) managed(ctx context.Context) (map[backends.ID]string, error) {
