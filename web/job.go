@@ -99,6 +99,7 @@ type jobView struct {
 	Waits bool
 	Lost  []lostTo
 	For   []desk.Reclaim // it is their beneficiary
+	Kept  *ownState      // by its hosts; nil: nothing, or it is not the viewer's to read
 }
 
 // lostTo is a reclaim that a job lost its slots to.
@@ -134,7 +135,7 @@ func showJob(q *request) error {
 	if err != nil {
 		return err
 	}
-	v := jobView{Story: story, Own: story.User == q.who.Name, Self: "/jobs/" + url.PathEscape(story.ID), Waits: !story.State.Ended() && story.Started.IsZero()}
+	v := jobView{Story: story, Own: story.User == q.who.Name, Self: "/jobs/" + url.PathEscape(story.ID), Waits: !story.State.Ended() && story.Started.IsZero(), Kept: q.ownState(id)}
 	if v.At, err = q.desk.Seen(); err != nil && !desk.Temporary(err) {
 		return err
 	}
