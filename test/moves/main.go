@@ -102,11 +102,14 @@ type farm struct {
 // command runs a command of Slurm's, again while slurmctld can't be reached.
 func command(ctx context.Context, name string, args ...string) (string, error) {
 	for {
-		out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-		text := strings.TrimSpace(string(out))
+		cmd := exec.CommandContext(ctx, name, args...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		text := strings.TrimSpace(errs.String())
 		switch {
-		case err == nil:
-			return text, nil
+		case err == nil: // Slurm's filters may have said something to the user
+			return strings.TrimSpace(string(out)), nil
 		case ctx.Err() == nil && (strings.Contains(text, "nable to contact") || strings.Contains(text, "timed out")):
 			if err := pause(ctx, time.Second); err != nil {
 				return "", err
