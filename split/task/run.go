@@ -25,7 +25,7 @@ import (
 // killed then, and an error then removes it.
 func Run(dir string, n int64) error { return RunUntil(dir, n, nil) }
 
-// ErrStopped: the task was stopped. What had ended before the first item without a result has
+// ErrStopped is wrapped where a task was stopped. What had ended before the first item without a result has
 // one; the others wait.
 var ErrStopped = errors.New("stopped before all items had ended")
 

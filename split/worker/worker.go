@@ -39,7 +39,7 @@ const (
 	byeTime     = 2 * time.Second // the same of one whose job the queue ends
 )
 
-// ErrSignal: the queue ended the job.
+// ErrSignal is wrapped where the queue ended the job.
 var ErrSignal = errors.New("ended by a signal")
 
 // Run executes the task that its job begins with as task.Run does, and then those that asplit
