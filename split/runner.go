@@ -166,12 +166,12 @@ func (r *runner) main(ctx context.Context) error {
 	if ctx.Err() != nil {
 		cancel()
 		err = r.stop()
-		r.endWorkers()
+		r.endWorkers(true)
 		return err
 	}
 	if errors.Is(err, ErrHalted) {
 		cancel()
-		r.endWorkers()
+		r.endWorkers(true)
 		r.hosts.measurements.Wait()
 		return r.finishHalted(err)
 	}
@@ -181,11 +181,11 @@ func (r *runner) main(ctx context.Context) error {
 		if !errors.Is(err, backends.ErrUnreachable) {
 			err = errors.Join(err, r.endJobs())
 		}
-		r.endWorkers()
+		r.endWorkers(true)
 		return r.withResumeHint(err)
 	}
 	cancel()
-	r.endWorkers()
+	r.endWorkers(false)
 	r.hosts.measurements.Wait() // measurements write into what finish removes
 	return r.finish()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -308,8 +309,9 @@ func (r *runner) slotsOn(host string) int {
 // byeTime bounds the wait for workers that were told to end; the jobs of those that do not are killed.
 const byeTime = 2 * time.Second
 
-// endWorkers ends all workers, and closes the bus.
-func (r *runner) endWorkers() {
+// endWorkers ends all workers, and closes the bus. With wait it returns when the queue says that
+// their jobs have ended.
+func (r *runner) endWorkers(wait bool) {
 	if !r.workersOpen {
 		return
 	}
@@ -342,34 +344,61 @@ func (r *runner) endWorkers() {
 	}
 	r.Standing.Workers.Close()
 	r.workersOpen = false
-	r.killWorkers()
+	r.killWorkers(wait)
 }
 
-// killWorkers kills the jobs of workers that are not known to end.
-func (r *runner) killWorkers() {
-	var ids []backends.ID
-	for _, m := range r.crew.ordered() {
-		if !m.ended {
-			ids = append(ids, backends.ID{Job: m.Job})
-		}
-	}
-	if len(ids) == 0 {
-		return
-	}
+// killWorkers kills the jobs of workers that are not known to end. With wait it returns when the
+// jobs of all workers have ended, within stopTime.
+func (r *runner) killWorkers(wait bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	jobs, err := r.Queue.Jobs(ctx, ids)
-	if err != nil {
-		r.log("some workers may stand for a while: they end by themselves: " + oneLine(err.Error()))
-		return
-	}
-	ids = ids[:0]
-	for i := range jobs {
-		if !jobs[i].State.Ended() {
-			ids = append(ids, jobs[i].ID)
+	changed := watchQueue(ctx, r.Queue)
+	for killed := false; ; {
+		jobs, kill := map[int64]bool{}, []backends.ID{}
+		for _, m := range r.crew.ordered() {
+			if m.Job != 0 && (wait || !m.ended) {
+				jobs[m.Job] = !m.ended
+			}
+		}
+		if len(jobs) == 0 {
+			return
+		}
+		left, err := r.standingJobs(ctx, slices.Sorted(maps.Keys(jobs)))
+		if err != nil {
+			r.log("some workers may stand for a while: they end by themselves: " + oneLine(err.Error()))
+			return
+		}
+		for _, id := range left {
+			if jobs[id.Job] && !killed {
+				kill = append(kill, id)
+			}
+		}
+		if len(kill) > 0 {
+			r.Queue.Kill(ctx, kill)
+			killed = true
+		}
+		if !wait || len(left) == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
 		}
 	}
-	if len(ids) > 0 {
-		r.Queue.Kill(ctx, ids)
+}
+
+// standingJobs returns those of the jobs that have not ended.
+func (r *runner) standingJobs(ctx context.Context, numbers []int64) (left []backends.ID, err error) {
+	var ids []backends.ID
+	for _, n := range numbers {
+		ids = append(ids, backends.ID{Job: n})
 	}
+	jobs, err := r.Queue.Jobs(ctx, ids)
+	for i := range jobs {
+		if !jobs[i].State.Ended() {
+			left = append(left, jobs[i].ID)
+		}
+	}
+	return left, err
 }
