@@ -179,14 +179,8 @@ func (m *Manager) grant(r *request, w *worker) {
 func (m *Manager) end(l *lease, why Why) {
 	delete(m.leases, l.number)
 	w, j := l.worker, l.job
-	last := w.leases[len(w.leases)-1]
-	w.leases[l.inWorker], last.inWorker = last, l.inWorker
-	w.leases[len(w.leases)-1] = nil
-	w.leases = w.leases[:len(w.leases)-1]
-	last = j.leases[len(j.leases)-1]
-	j.leases[l.inJob], last.inJob = last, l.inJob
-	j.leases[len(j.leases)-1] = nil
-	j.leases = j.leases[:len(j.leases)-1]
+	w.leases = takeOut(w.leases, l.inWorker, func(l *lease, at int) { l.inWorker = at })
+	j.leases = takeOut(j.leases, l.inJob, func(l *lease, at int) { l.inJob = at })
 	j.held--
 	j.holder.held--
 	w.take(-l.milli, -l.memory)
@@ -201,25 +195,31 @@ func (m *Manager) end(l *lease, why Why) {
 	m.releaseEmpty(w)
 }
 
-func (m *Manager) posted(e Posted) error {
-	l := m.leases[e.Lease]
+// lockedLease returns a lease that is being posted back.
+func (m *Manager) lockedLease(number uint64) (*lease, error) {
+	l := m.leases[number]
 	switch {
 	case l == nil:
-		return unknown("lease %d", e.Lease)
+		return nil, unknown("lease %d", number)
 	case !l.locked:
-		return taken("lease %d was posted back", e.Lease)
+		return nil, taken("lease %d was posted back", number)
+	}
+	return l, nil
+}
+
+func (m *Manager) posted(e Posted) error {
+	l, err := m.lockedLease(e.Lease)
+	if err != nil {
+		return err
 	}
 	l.locked = false
 	return nil
 }
 
 func (m *Manager) postFailed(e PostFailed) error {
-	l := m.leases[e.Lease]
-	switch {
-	case l == nil:
-		return unknown("lease %d", e.Lease)
-	case !l.locked:
-		return taken("lease %d was posted back", e.Lease)
+	l, err := m.lockedLease(e.Lease)
+	if err != nil {
+		return err
 	}
 	if r := l.request; r.slots > 0 {
 		m.drop(r)
@@ -246,6 +246,15 @@ func (m *Manager) setWant() {
 		m.want = want
 		m.emit(Want{want})
 	}
+}
+
+// takeOut takes one out of a list in no order. The last one gets its place, which is noted.
+func takeOut[T any](list []*T, at int, note func(*T, int)) []*T {
+	last := len(list) - 1
+	list[at] = list[last]
+	note(list[at], at)
+	list[last] = nil
+	return list[:last]
 }
 
 // inOrder returns leases by their numbers.

@@ -208,9 +208,6 @@ func (m *Manager) park(r *request) {
 }
 
 func (m *Manager) unpark(r *request) {
-	last := m.parked[len(m.parked)-1]
-	m.parked[r.at], last.at = last, r.at
-	m.parked[len(m.parked)-1] = nil
-	m.parked = m.parked[:len(m.parked)-1]
+	m.parked = takeOut(m.parked, r.at, func(r *request, at int) { r.at = at })
 	r.parked = false
 }

@@ -94,14 +94,14 @@ func (c *crew) ordered() []*member {
 	return slices.SortedFunc(maps.Values(c.members), func(a, b *member) int { return cmp.Compare(a.N, b.N) })
 }
 
-// on returns the worker that stands on a host; nil: none.
-func (c *crew) on(host string) *member {
-	for _, m := range c.ordered() {
-		if m.Host == host && !m.left {
-			return m
+// on returns the worker that stands on a host, of several the first; nil: none.
+func (c *crew) on(host string) (first *member) {
+	for _, m := range c.members {
+		if m.Host == host && !m.left && (first == nil || m.N < first.N) {
+			first = m
 		}
 	}
-	return nil
+	return first
 }
 
 // standing returns the number of workers.
@@ -174,7 +174,7 @@ type verdict struct {
 	back   int64 // the task that goes back to asplit; 0: none
 }
 
-// hear applies what a worker said. A worker that is not known is told to end.
+// hear applies what a worker said. The answer to a worker that is not known is to end.
 func (c *crew) hear(n int64, s WorkerState) verdict {
 	v := verdict{answer: WorkerOrder{Run: s.Run, Seq: s.Seq}}
 	m := c.members[n]

@@ -15,7 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// Workers is the bus of a run, on which standing workers say how they are and are told what to do.
+// Workers is the bus of a run: standing workers send their states on it, and receive orders.
 type Workers interface {
 	// Open opens the bus in a split's directory. heard is called for what a worker says, one
 	// after the other; n is the task that its job began with, which no other worker can claim.
@@ -152,7 +152,7 @@ func (r *runner) tend(ctx context.Context) error {
 	return r.store.Save(ctx, r.core, false, changed...)
 }
 
-// send sends an order. A worker that does not hear it says again what it said, or is told again.
+// send sends an order. If it is lost the worker repeats its state, or the order is repeated.
 func (r *runner) send(n int64, o WorkerOrder) { _ = r.Standing.Workers.Send(n, o) }
 
 // overdue ends a task that its worker ended long ago without a result.
@@ -306,7 +306,7 @@ func (r *runner) slotsOn(host string) int {
 	return slots
 }
 
-// byeTime bounds the wait for workers that were told to end; the jobs of those that do not are killed.
+// byeTime bounds the wait for workers that have the order to end. The jobs of the others are killed.
 const byeTime = 2 * time.Second
 
 // endWorkers ends all workers, and closes the bus. With wait it returns when the queue says that

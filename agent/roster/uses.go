@@ -34,7 +34,7 @@ type Use struct {
 	Net           Rate // bytes sent and received, but not to the host itself
 
 	Progress string    // of the job, by its own words: percent, then its text; "": it says nothing
-	SaidAt   time.Time // when it said so, by the clock of whoever hears
+	SaidAt   time.Time // when it said so, by this machine's clock
 }
 
 // Point is a point of a job's last hour, the mean of 30 s that began then. A figure that is

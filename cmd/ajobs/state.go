@@ -61,7 +61,7 @@ func addStates(ctx context.Context, p process, jobs []backends.Job, records []*b
 	eachState(ctx, p, "ajobs", len(jobs), func(i int) backends.ID { return jobs[i].ID }, func(i int, state *backends.Record) {
 		records[i] = withState(records[i], state)
 		if jobs[i].Progress == "" {
-			jobs[i].Progress = progressIn(state)
+			jobs[i].Progress = ask.Progress(state)
 		}
 	})
 }
@@ -112,14 +112,4 @@ func withState(queue, hosts *backends.Record) *backends.Record {
 		r.Runs = hosts.Runs
 	}
 	return &r
-}
-
-// progressIn is Job.Progress by a job's own settings.
-func progressIn(r *backends.Record) string {
-	for _, s := range r.Settings {
-		if s.Key == "progress" {
-			return s.Value
-		}
-	}
-	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/random"
@@ -102,8 +103,8 @@ func (p process) serve(ctx context.Context, address string, limits lease.Limits)
 		listeners = append(listeners, l)
 		options.Key = random.Text()
 		key := filepath.Join(paths.Runtime, serveKey)
-		if err := writeKey(key, options.Key); err != nil {
-			return err
+		if err := disk.Replace(disk.OS(), key, 0o600, []byte(options.Key+"\n")); err != nil {
+			return fmt.Errorf("write the key file: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.Remove(key)) }()
 		fmt.Fprintf(p.stdout, "serving http://%s, key in %s\n", l.Addr(), key)
@@ -135,20 +136,4 @@ func listenHere(ctx context.Context, address string) (net.Listener, error) {
 		return nil, fmt.Errorf("serve %s: %w: choose another --listen", address, err)
 	}
 	return l, nil
-}
-
-// writeKey writes the key into a new file that its owner alone may read.
-func writeKey(path, key string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("replace the key file: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write the key file: %w", err)
-	}
-	_, err = fmt.Fprintln(f, key)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the key file %s: %w", path, err)
-	}
-	return nil
 }

@@ -60,9 +60,5 @@ func addState(t *desk.Story, s *ask.State) {
 	if s.Record == nil || t.Progress != "" {
 		return
 	}
-	for i := range s.Record.Settings {
-		if set := &s.Record.Settings[i]; set.Key == "progress" {
-			t.Progress = bsub.Progress(&backends.Job{Progress: set.Value})
-		}
-	}
+	t.Progress = bsub.Progress(&backends.Job{Progress: ask.Progress(s.Record)})
 }

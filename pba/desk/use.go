@@ -22,7 +22,7 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 	if err != nil {
 		return nil, err
 	}
-	named := userNames()
+	own := d.OwnOnHosts()
 	return func(queue string, id backends.ID, uid int) bool {
 		if uid == who.UID {
 			return true
@@ -30,18 +30,19 @@ func (d *Desk) MayReadUse(ctx context.Context) (func(queue string, id backends.I
 		// What a user's processes say of the job that they are of proves nothing of another
 		// user's: the farm's own record must have this user.
 		owner, ok := owners[id]
-		if !ok || queue != d.Config.Backend || uid < 0 {
-			return false
-		}
-		return named(uid) == owner
+		return ok && own(queue, uid, owner)
 	}, nil
 }
 
-// userNames returns what names users by their IDs, "" those that have no account. It asks once for
-// each of them.
-func userNames() func(uid int) string {
+// OwnOnHosts returns which measures are of a job of the queue itself: a process of another user
+// that says it is of the job proves nothing. It looks each user up once; "" are those that have no
+// account.
+func (d *Desk) OwnOnHosts() func(queue string, uid int, owner string) bool {
 	names := map[int]string{}
-	return func(uid int) string {
+	return func(queue string, uid int, owner string) bool {
+		if queue != d.Config.Backend || uid < 0 {
+			return false
+		}
 		name, ok := names[uid]
 		if !ok {
 			if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
@@ -49,16 +50,7 @@ func userNames() func(uid int) string {
 			}
 			names[uid] = name
 		}
-		return name
-	}
-}
-
-// OwnOnHosts returns which measures are of a job of the queue itself: a process of another user
-// that says it is of the job proves nothing.
-func (d *Desk) OwnOnHosts() func(queue string, uid int, owner string) bool {
-	named := userNames()
-	return func(queue string, uid int, owner string) bool {
-		return queue == d.Config.Backend && uid >= 0 && named(uid) == owner
+		return name == owner
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 var ErrSignal = errors.New("ended by a signal")
 
 // Run executes the task that its job begins with as task.Run does, and then those that asplit
-// gives it, until it is told to end, has nothing to do for a while, or the split is over. When
+// gives it, until asplit orders it to end, it has nothing to do for a while, or the split is over. When
 // ctx ends, the queue ends the job: what runs is ended, what has a result stays, the rest goes back
 // to asplit, and the error wraps ErrSignal. A task that fails for another reason than its items
 // ends the worker with its error, as it ends a job of its own.

@@ -101,7 +101,7 @@ func hasResult(dir string, n int64) bool {
 	return err == nil
 }
 
-// A worker executes what it is given, finds a bus that is opened anew, and ends when it is told to.
+// A worker executes what it is given, finds a bus that is opened anew, and ends by order.
 func TestWorker(t *testing.T) {
 	dir := directory(t, "true", "true", "true")
 	b, h := open(t, dir)
@@ -218,8 +218,8 @@ func TestNotTrusted(t *testing.T) {
 	}
 }
 
-// A stranger without the secret, or with one of an earlier run, is not admitted, and nobody takes
-// the place of a worker that is there.
+// A stranger without the secret, or with one of an earlier run, is not admitted, and no other
+// worker takes the place of one that is there.
 func TestStranger(t *testing.T) {
 	dir := directory(t, "true")
 	b, _ := open(t, dir)

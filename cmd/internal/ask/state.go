@@ -47,6 +47,17 @@ func States(ctx context.Context, socket, after string) (jobs []string, next stri
 	return answer.Jobs, answer.Next, err
 }
 
+// Progress returns how far a job is by the settings of its record, as backends.Job.Progress has it;
+// "": it does not say so.
+func Progress(r *backends.Record) string {
+	for i := range r.Settings {
+		if r.Settings[i].Key == "progress" {
+			return r.Settings[i].Value
+		}
+	}
+	return ""
+}
+
 // RecordOf is StateOf for those who need its record.
 func RecordOf(ctx context.Context, socket, queue string, id backends.ID) (*backends.Record, error) {
 	s, err := StateOf(ctx, socket, queue, id)
