@@ -502,8 +502,9 @@ func (b *books) countBeyond() {
 
 func slotsOn(j *job, name string) int { return backends.SlotsOn(j.Hosts, name) }
 
-// clock counts the time that PBA jobs waited (R14): from the first cycle that saw
-// them so, and not through times without cycles.
+// clock counts the time that PBA jobs waited (R14): from the first cycle that saw them so.
+// Of a time without cycles it counts one cycle: where each cycle takes longer than two should,
+// the clock is slow, but jobs become due.
 func (b *books) clock() {
 	for _, j := range b.jobs {
 		if !j.pba() || j.State == backends.Running || !j.waiting() || j.onItsWay {
@@ -515,7 +516,10 @@ func (b *books) clock() {
 			}
 			continue
 		}
-		if gap := b.now.Sub(j.mem.ClockSeen); !j.mem.ClockSeen.IsZero() && gap > 0 && gap <= 2*b.policy.Cycle {
+		if gap := b.now.Sub(j.mem.ClockSeen); !j.mem.ClockSeen.IsZero() && gap > 0 {
+			if gap > 2*b.policy.Cycle {
+				gap = b.policy.Cycle
+			}
 			j.mem.Clock += gap
 		}
 		j.mem.ClockSeen = b.now

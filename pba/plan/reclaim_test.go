@@ -52,17 +52,38 @@ func TestClockCountsOnlyCyclesThatSawIt(t *testing.T) { // R14
 	s.rank(s.cycle())
 	s.now = s.now.Add(time.Hour) // no cycles
 	p := s.cycle()
-	if c := p.Memory.Jobs[id].Clock; c != 0 {
-		t.Errorf("clock %s after an hour without cycles", c)
+	if c := p.Memory.Jobs[id].Clock; c != s.policy.Cycle {
+		t.Errorf("clock %s after an hour without cycles, want one cycle", c)
 	}
 	s.at(id).Wait = backends.WaitDependency
 	s.cycle()
 	s.at(id).Wait = backends.WaitResources
-	if c := s.cycle().Memory.Jobs[id].Clock; c != 0 {
+	if c := s.cycle().Memory.Jobs[id].Clock; c != s.policy.Cycle {
 		t.Errorf("clock %s counts the time that it waited for another job", c)
 	}
-	if c := s.cycle().Memory.Jobs[id].Clock; c != 20*time.Second {
-		t.Errorf("clock %s, want one cycle", c)
+	if c := s.cycle().Memory.Jobs[id].Clock; c != 2*s.policy.Cycle {
+		t.Errorf("clock %s, want one cycle more", c)
+	}
+}
+
+// R14: an engine whose cycles each take longer than two should serves jobs nevertheless, by
+// no later cycle than one in time.
+func TestSlowCyclesServeJobs(t *testing.T) {
+	after := func(pause time.Duration) (cycles int) {
+		s := newScene(t, 1, 1).pool("chipA", 1)
+		s.job("bob", "", "n1", time.Hour)
+		s.job("ann", "chipA", "", 0)
+		for s.rank(s.cycle()); cycles < 100; cycles++ {
+			s.now = s.now.Add(pause - s.policy.Cycle)
+			if preempted(s.cycle()) != "" {
+				break
+			}
+		}
+		return cycles
+	}
+	s := newScene(t, 1, 1)
+	if slow, timely := after(5*s.policy.Cycle), after(s.policy.Cycle); slow != timely {
+		t.Errorf("slots were preempted in cycle %d, and in cycle %d where cycles are late", timely, slow)
 	}
 }
 
