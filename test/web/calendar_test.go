@@ -59,6 +59,29 @@ func tooMuchIsRefused(t *testing.T, s *site) {
 	s.wantSlots(t, planned, weeks[1], 0)
 }
 
+// takenBackMeanwhile takes a draft back just before the server's word on it comes.
+func takenBackMeanwhile(t *testing.T, s *site) {
+	w := s.open(t)
+	w.visit("/calendar")
+	evaluate[bool](w, `{
+		const fetched = window.fetch;
+		window.fetch = (...asked) => fetched(...asked).then((answer) => new Promise((give) => {
+			window.give = () => {
+				window.fetch = (...again) => fetched(...again).then((a) => { window.answers = (window.answers ?? 0) + 1; return a; });
+				give(answer);
+			};
+		}));
+		true
+	}`)
+	w.click(cell(planned, 1))
+	w.keys("5" + kb.Enter)
+	w.until("the server's word on the draft", "!!window.give")
+	evaluate[bool](w, `document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "z", ctrlKey: true, bubbles: true, cancelable: true})); window.give(); true`)
+	w.until("the server's word on what is left", "window.answers > 0 && !document.querySelector('#draft.busy')")
+	w.until("no draft", "!document.querySelector('#draft form')")
+	w.wantCells(planned, "", "", "", "")
+}
+
 // twoEditors: the second of two who changed the same cell sees what the first one did, and
 // chooses.
 func twoEditors(t *testing.T, s *site) {

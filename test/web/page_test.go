@@ -31,6 +31,7 @@ func TestPage(t *testing.T) {
 		{"hosts are heard", hostsAreHeard},
 		{"four weeks are planned, and undone", planFourWeeks},
 		{"too much is refused", tooMuchIsRefused},
+		{"a draft is taken back meanwhile", takenBackMeanwhile},
 		{"two editors", twoEditors},
 		{"keyboard alone", keyboardAlone},
 		{"on a phone", onAPhone},

@@ -182,14 +182,17 @@
     return data;
   }
 
-  // check asks the server what the draft changes, a moment after the last change of it.
+  // check asks the server what the draft changes, a moment after the last change of it. What
+  // was asked before that change is no longer of use.
   function check() {
+    checks++;
     clearTimeout(timer);
     timer = setTimeout(() => send(body(), true), 120);
   }
 
   async function send(data, part) {
     const number = ++checks;
+    const sent = new Map(draft);
     const section = document.getElementById("draft");
     section.classList.add("busy");
     section.setAttribute("aria-busy", "true");
@@ -198,8 +201,8 @@
         method: "POST", body: data, headers: part ? { "X-Part": "draft" } : {}, redirect: "follow",
       });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (answer.redirected && !part) return saved(page, sent);
       if (number !== checks) return;
-      if (answer.redirected) return saved(page);
       if (!page.getElementById("draft")) throw new Error(page.querySelector("main .wrong")?.textContent || answer.statusText);
       takeOver(page, ["heads", "draft"]);
       readDraft();
@@ -215,11 +218,14 @@
     }
   }
 
-  // saved shows the page after the draft was saved.
-  function saved(page) {
-    draft = new Map();
+  // saved shows the page after a draft was saved, and keeps what was typed since then.
+  function saved(page, sent) {
+    clearTimeout(timer);
+    checks++; // what was asked meanwhile was about that draft
+    for (const [key, edit] of sent) if (draft.get(key)?.slots === edit.slots) draft.delete(key);
     undone = [];
     refreshFrom(page);
+    for (const edit of draft.values()) edit.since = Number(plan.dataset.revision);
     takeOver(page, ["message"]);
     announce(document.getElementById("message").textContent.trim() || "Saved.");
     if (active) cellAt(active)?.focus({ preventScroll: true });
