@@ -20,18 +20,23 @@ import (
 // for conditions without events: other processes' state, queues other than the bundled.
 func Until(ctx context.Context, is func() bool) bool { return Every(ctx, 20*time.Millisecond, is) }
 
-// Every is Until with another pause, for conditions that are costly to check.
+// Every is Until with another pause, for conditions that are costly to check. A pause is at
+// least twice as long as the check before it took: those who wait leave a busy machine to those
+// whom they wait for.
 func Every(ctx context.Context, pause time.Duration, is func() bool) bool {
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for !is() {
+	for {
+		checked := time.Now()
+		if is() {
+			return true
+		}
+		timer := time.NewTimer(max(pause-time.Since(checked), 2*time.Since(checked)))
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return false
 		}
 	}
-	return true
 }
 
 // Soon is Until for at most a minute, far longer than its conditions take.

@@ -203,7 +203,7 @@ func TestTab(t *testing.T) {
 	for _, sh := range shells(t) {
 		t.Run(sh.name, func(t *testing.T) {
 			s := start(t, sh, env)
-			s.requireFastList("ajobs ", ids...)
+			s.requireFastList(max(maxAnswerTime, mostAnswers*bestTime(t, f, "ajobs")), "ajobs ", ids...)
 			s.awaitCandidates("ahosts ", "n1", "n2")
 			s.clear()
 			s.awaitCandidates("asub -q ", "low", "normal")
@@ -277,12 +277,28 @@ func TestFish(t *testing.T) {
 	}
 }
 
-// maxAnswerTime is how long the tab key may take.
-const maxAnswerTime = 100 * time.Millisecond
+// maxAnswerTime is how long the tab key may take, and mostAnswers how many times the command's
+// own time where that is longer: on a slow or busy machine.
+const (
+	maxAnswerTime = 100 * time.Millisecond
+	mostAnswers   = 5
+)
+
+// bestTime returns the shortest time that a command takes in a few tries.
+func bestTime(t *testing.T, f *farm.Farm, argv ...string) time.Duration {
+	t.Helper()
+	best := timeout
+	for range tries {
+		begun := time.Now()
+		mustRun(t, f, argv...)
+		best = min(best, time.Since(begun))
+	}
+	return best
+}
 
 // requireFastList requires that the values are shown within soon in one of a few tries: a busy
 // machine may delay the others.
-func (s *session) requireFastList(line string, want ...string) {
+func (s *session) requireFastList(most time.Duration, line string, want ...string) {
 	s.t.Helper()
 	best := timeout
 	for range tries {
@@ -293,9 +309,9 @@ func (s *session) requireFastList(line string, want ...string) {
 			s.t.Errorf("a job's name was shown: %q", shown)
 		}
 	}
-	s.t.Logf("%q and the tab key: %v", line, best)
-	if best > maxAnswerTime {
-		s.t.Errorf("%q and the tab key: %v, want at most %v", line, best, maxAnswerTime)
+	s.t.Logf("%q and the tab key: %v of %v", line, best, most)
+	if best > most {
+		s.t.Errorf("%q and the tab key: %v, want at most %v", line, best, most)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // times count, and a member of a pool with room does not wait.
 func TestFixedJobsWait(t *testing.T) {
 	if os.Getenv("ALLOTMENT_TEST_LSF") == "" {
-		t.Skip("skipped: LSF counts begin times in minutes; ALLOTMENT_TEST_LSF=1 waits for them (make test-lsf)")
+		t.Skip("skipped: LSF counts begin times in minutes; ALLOTMENT_TEST_LSF=minutes waits for them (make test-lsf)")
 	}
 	built := programs.Build(t, "pba")
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
