@@ -124,7 +124,7 @@ test-slurm-other: build ## the same on Slurm 24.11, which it installs beside the
 
 test-lsf: build ## at the stand-in for LSF, what `make test` leaves out because it takes minutes
 	$(UMASK) ALLOTMENT_TEST_LSF=minutes $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf
-	$(UMASK) ALLOTMENT_TEST_LSF=minutes $(GO) test -count=1 -parallel 16 -timeout=30m -v -run TestConformance ./backends/lsf
+	$(UMASK) ALLOTMENT_TEST_LSF=minutes $(GO) test -count=1 -parallel 16 -timeout=30m -v -run 'TestConformance|TestEngineCrash|TestRequeueOnADeadHost' ./backends/lsf
 	$(UMASK) $(GO) test -count=1 -v -run LSF ./test/docs ./cmd/esub
 
 # With npm, axe-core checks the pages, too.

@@ -18,20 +18,23 @@ func TestConformance(t *testing.T) {
 		t.Run(string(flavour), func(t *testing.T) {
 			t.Parallel()
 			backendtest.Run(t, func(t *testing.T) backendtest.Harness {
-				switch long := takesMinutes(t.Name(), flavour); os.Getenv("ALLOTMENT_TEST_LSF") {
-				case "":
-					if long {
-						t.Skip("skipped: LSF counts begin times and run limits in minutes; ALLOTMENT_TEST_LSF=minutes waits for them (make test-lsf)")
-					}
-				case "minutes":
-					if !long {
-						t.Skip("skipped: it is among the tests without ALLOTMENT_TEST_LSF=minutes")
-					}
-				}
+				ofMinutes(t, takesMinutes(t.Name(), flavour))
 				t.Parallel() // mostly they wait
 				return harness(t, lsfstandin.Options{RootMaySubmit: true, Flavour: flavour, Second: second})
 			})
 		})
+	}
+}
+
+// ofMinutes skips a test unless it is among those that are asked for: those that take minutes,
+// with ALLOTMENT_TEST_LSF=minutes, or the others without.
+func ofMinutes(t *testing.T, long bool) {
+	t.Helper()
+	switch asked := os.Getenv("ALLOTMENT_TEST_LSF") == "minutes"; {
+	case long && !asked:
+		t.Skip("skipped: LSF counts begin times and run limits in minutes; ALLOTMENT_TEST_LSF=minutes waits for them (make test-lsf)")
+	case asked && !long:
+		t.Skip("skipped: it is among the tests without ALLOTMENT_TEST_LSF=minutes")
 	}
 }
 
@@ -43,7 +46,7 @@ func takesMinutes(name string, flavour lsfstandin.Flavour) bool {
 		return true
 	case "an_act_on_another_run_is_refused", "jobs_that_have_ended_are_requeued", "requeue_keeps_ID_and_place,_and_counts",
 		"asked_by_a_signal:_saved,_and_the_next_run_is_told", "asked_by_a_signal:_finished", "asked_by_a_signal:_failed", "asked_by_a_signal:_out_of_time",
-		"asked_by_a_signal:_failed,_failed_again,_then_saved", "asked_by_a_signal:_all_processes_get_it":
+		"asked_by_a_signal:_failed,_failed_again,_then_saved", "asked_by_a_signal:_killed_meanwhile", "asked_by_a_signal:_all_processes_get_it":
 		return flavour == lsfstandin.LSF10 // bjobs shows only minutes
 	}
 	return false

@@ -1,6 +1,7 @@
 package lsf_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,18 +64,19 @@ func (e engine) submit(hosts ...string) backends.ID {
 // await reconciles until so holds of a job. A released job starts within two minutes.
 func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) backends.Job {
 	e.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(e.t.Context(), 3*time.Minute)
+	defer cancel()
+	var j backends.Job
+	if !await.Every(ctx, 100*time.Millisecond, func() bool {
 		if err := e.Abilities().Reconcile(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}
-		j := e.queryJob(id)
-		if so(j) {
-			return j
-		}
-		if time.Now().After(deadline) {
-			e.t.Fatalf("waited for %s: %+v", what, j)
-		}
+		j = e.queryJob(id)
+		return so(j)
+	}) {
+		e.t.Fatalf("waited for %s: %+v", what, j)
 	}
+	return j
 }
 
 func (e engine) queryJob(id backends.ID) backends.Job {
@@ -97,6 +99,7 @@ func TestEngineCrashDuringRequeue(t *testing.T) {
 	for _, at := range []string{"bmod", "bresume"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
+			ofMinutes(t, at == "bresume")
 			c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 			record := filepath.Join(t.TempDir(), "lsf.json")
 			before, next := newEngine(t, c, dying(t, c, at), record), newEngine(t, c, c.Bin(), record)

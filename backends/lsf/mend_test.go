@@ -16,6 +16,7 @@ func TestRequeueOnADeadHost(t *testing.T) {
 	for name, stays := range map[string]bool{"brequeue -e puts it back": false, "brequeue -e refuses": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			ofMinutes(t, stays)
 			c := lsfstandin.New(t, lsfstandin.Options{
 				Hosts: 2, Slots: 2, RootMaySubmit: true, Second: 50 * time.Millisecond,
 				Edit: func(c *lsfstandin.Config) { c.Unkind.ExitedStayEnded = stays },

@@ -65,6 +65,7 @@ func TestEngineCrashWhileAJobSavesItself(t *testing.T) {
 	} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
+			ofMinutes(t, at == "brequeue, it kills")
 			c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1, Second: second / 5})
 			record := filepath.Join(t.TempDir(), "lsf.json")
 			command, _, _ := strings.Cut(at, ",")
