@@ -213,6 +213,12 @@ bench-queue: build ## the bundled queue against Slurm and task-spooler, and its 
 bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and against GNU parallel, and its budgets (as root, 9 minutes)
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) $(BENCH)
 
+# As root with slurmctld it measures rounds on Slurm, too. BENCH='-spawned 100000 -pairs 15' is
+# closer, and takes an hour or more.
+.PHONY: bench-workers
+bench-workers: build ## rounds with standing workers and without, items that do nothing beside xargs and GNU parallel, grants of asplit serve, and their budgets (10 minutes)
+	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only workers $(BENCH)
+
 .PHONY: test-crash
 test-root: ## real users try to get at each other on root's queue (as root: it makes and removes them)
 	$(UMASK) ALLOTMENT_TEST_ROOT=1 $(GO) test -count=1 -timeout=20m -v ./test/root

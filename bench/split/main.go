@@ -27,20 +27,26 @@ func main() {
 	flags.IntVar(&o.single, "single", 5000, "number of items that are dispatched one by one")
 	flags.IntVar(&o.halved, "halved", 6000, "number of items of the runs in which a host's quota is halved half-way")
 	flags.DurationVar(&o.round, "round", 5*time.Second, "length of asplit's rounds")
-	flags.StringVar(&o.only, "only", "", "run only this part: side, qualify, equal, step, rate, parallel, halved")
+	flags.IntVar(&o.spawned, "spawned", 20000, "number of items that do nothing (workers)")
+	flags.IntVar(&o.grants, "grants", 3000, "number of grants (workers)")
+	flags.IntVar(&o.pairs, "pairs", 5, "how often what is compared runs, in turn (workers)")
+	flags.StringVar(&o.only, "only", "", "run only this part: workers (only if it is named), side, qualify, equal, step, rate, parallel, halved")
 	flags.StringVar(&o.reports, "reports", "", "write asplit's reports to this directory")
 	_ = flags.Parse(os.Args[1:]) // it exits
-	if flags.NArg() > 0 || o.items < 1 || o.single < 1 || o.halved < 1 || o.round <= 0 {
+	if flags.NArg() > 0 || o.items < 1 || o.spawned < 1 || o.grants < 1 || o.pairs < 1 || o.single < 1 || o.halved < 1 || o.round <= 0 {
 		flags.Usage()
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	met, err := true, error(nil)
-	if o.wants("side") {
+	switch {
+	case o.only == "workers":
+		met, err = standing(farm.WithParent(ctx), &o)
+	case o.wants("side"):
 		met, err = sideBySide(farm.WithParent(ctx), o.programs)
 	}
-	if err == nil && o.only != "side" {
+	if err == nil && o.only != "side" && o.only != "workers" {
 		quotas := false
 		quotas, err = measure(farm.WithParent(ctx), o)
 		met = met && (quotas || errors.Is(err, errNoCgroup))
@@ -59,10 +65,11 @@ func main() {
 }
 
 type options struct {
-	programs              string
-	items, single, halved int
-	round                 time.Duration
-	only, reports         string
+	programs               string
+	items, single, halved  int
+	spawned, grants, pairs int
+	round                  time.Duration
+	only, reports          string
 }
 
 func (o *options) wants(part string) bool { return o.only == "" || o.only == part }
