@@ -35,7 +35,7 @@ func (f *farm) updateFates() {
 			case ended != nil && ended.Mark == r.Mark() && (victim.Fate == Intended || victim.Fate == Taken):
 				victim.Fate = Lost
 				f.warn("the requeue of job %s of %s ended it, and the queue did not put it back: it must be submitted again", victim.ID, victim.User)
-			case j == nil && victim.Save > 0 && victim.Saved == "" && (victim.Fate == Intended || victim.Fate == Taken) && finished[victim.ID] != nil && finished[victim.ID].Mark == r.Mark():
+			case j == nil && victim.Save > 0 && (victim.Fate == Intended || victim.Fate == Taken) && finished[victim.ID] != nil && finished[victim.ID].Mark == r.Mark():
 				victim.Fate = Finished
 			case j == nil && victim.Save > 0 && victim.Saved == "" && victim.Fate == Taken && !victim.Released && f.endedJob(victim.ID) == nil:
 				victim.Fate = Lost // Slurm forgets a job that has ended and was not requeued in time

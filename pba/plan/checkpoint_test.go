@@ -147,26 +147,6 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 	}
 }
 
-// What becomes of a victim's next run is not the answer to whether it saved itself.
-func TestVictimSavedItselfAndEndsLater(t *testing.T) { // R33
-	for saved, failed := range map[SaveResult]int{Saved: 0, SaveFailed: 1} {
-		s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
-		s.ripen()
-		s.at(victim).Mark = "r1"
-		s.cycle()
-		j := s.at(victim)
-		j.Started, j.FailedSaves = s.now, failed
-		s.cycle()
-		ended := *s.at(victim)
-		ended.State, ended.Ended = backends.Done, s.now
-		s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
-		s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
-		if v := s.cycle().Memory.Reclaims[0].Victims[0]; v.Fate != Taken || v.Saved != saved {
-			t.Errorf("want %s: %+v", saved, v)
-		}
-	}
-}
-
 // requeueVictim has the queue requeue a victim of the first reclaim, after failed checkpoints.
 func (s *scene) requeueVictim(id backends.ID, failed int) {
 	j := s.at(id)
