@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
@@ -55,12 +55,7 @@ func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 		return nil, fmt.Errorf("asplit serve said %q: %w", line, err)
 	}
 	words := strings.Fields(line)
-	c := grantClient{ctx, &http.Client{Transport: &http.Transport{
-		MaxIdleConnsPerHost: 4,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", words[len(words)-1])
-		},
-	}}, ""}
+	c := grantClient{ctx: ctx, http: listen.Client(words[len(words)-1], 0)} // as curl, with a connection for each call
 	times, err := c.measure(o.grants)
 	if err != nil {
 		return nil, fmt.Errorf("grants: %w", err)

@@ -58,15 +58,33 @@ func sideTools(w sideWork) []sideTool {
 // without quotas; false: asplit is slower than parallel. Each is the median of three runs
 // in turn.
 func sideBySide(ctx context.Context, programs string) (met bool, err error) {
-	f, err := farm.Start(ctx, farm.Options{Programs: programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:%d\"]}\n", sideSlots)})
+	err = onFarm(ctx, oneHost(programs), func(f *farm.Farm, work string) error {
+		met, err = runSides(ctx, f, work)
+		return err
+	})
+	return met, err
+}
+
+// oneHost is the farm of sideBySide.
+func oneHost(programs string) farm.Options {
+	return farm.Options{Programs: programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:%d\"]}\n", sideSlots)}
+}
+
+// onFarm starts a farm, calls do with an empty directory there, and closes the farm.
+func onFarm(ctx context.Context, o farm.Options, do func(f *farm.Farm, work string) error) (err error) {
+	f, err := farm.Start(ctx, o)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	work := filepath.Join(f.Home, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
-		return false, err
+		return err
 	}
+	return do(f, work)
+}
+
+func runSides(ctx context.Context, f *farm.Farm, work string) (met bool, err error) {
 	missing := missingParallel(ctx)
 	if missing != "" {
 		printf("not compared: %s", missing)
@@ -113,14 +131,19 @@ func runSide(ctx context.Context, f *farm.Farm, work string, w sideWork, tool si
 		cmd = exec.CommandContext(ctx, tool.argv[0], tool.argv[1:]...)
 		cmd.Env = append(os.Environ(), "HOME="+work, "SHELL=/bin/sh")
 	}
+	return timed(cmd, work, w.items, func(results string) error { return checkSide(results, w.items, tool.name != "xargs") }) // which keeps no order
+}
+
+// timed runs a command on so many items, has its results checked, and returns how long it took.
+func timed(cmd *exec.Cmd, work string, items int, check func(results string) error) (time.Duration, error) {
 	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = work, bytes.NewReader(numbers(w.items)), &out, &errs
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = work, bytes.NewReader(numbers(items)), &out, &errs
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
 		return 0, fmt.Errorf("%w: %s", err, bytes.TrimSpace(errs.Bytes()))
 	}
 	took := time.Since(began)
-	return took, checkSide(out.String(), w.items, tool.name != "xargs") // which keeps no order
+	return took, check(out.String())
 }
 
 // checkSide returns an error unless the results are those of the items.

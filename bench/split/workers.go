@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -74,30 +72,29 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 // measureRounds returns the median time in seconds of a round of one item on a farm of one slot,
 // with workers and without: what more rounds take longer than a few, for each more round.
 func measureRounds(ctx context.Context, name string, on farm.Options, rounds map[string]int, pairs int) (with, without float64, err error) {
-	f, err := farm.Start(ctx, on)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	work := filepath.Join(f.Home, "work")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		return 0, 0, err
-	}
 	times := map[string][]float64{}
-	for range pairs {
-		for _, workers := range []string{"auto", "no"} {
+	err = onFarm(ctx, on, func(f *farm.Farm, work string) error {
+		for i := range 2 * pairs {
+			workers := []string{"auto", "no"}[i%2]
 			few, err := runRounds(ctx, f, work, workers, fewestRounds)
 			if err != nil {
-				return 0, 0, err
+				return err
 			}
 			many, err := runRounds(ctx, f, work, workers, fewestRounds+rounds[workers])
 			if err != nil {
-				return 0, 0, err
+				return err
 			}
 			times[workers] = append(times[workers], (many-few).Seconds()/float64(rounds[workers]))
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, err
 	}
 	for _, workers := range []string{"auto", "no"} {
+		if quantile.Median(times[workers]) <= 0 {
+			return 0, 0, fmt.Errorf("--workers %s: more rounds took no longer than %d: this machine is too busy, or -pairs too few", workers, fewestRounds)
+		}
 		printf("%-36s %6d  %6.1f ms", name+", --workers "+workers, rounds[workers], 1000*quantile.Median(times[workers]))
 	}
 	return quantile.Median(times["auto"]), quantile.Median(times["no"]), nil
@@ -106,72 +103,57 @@ func measureRounds(ctx context.Context, name string, on farm.Options, rounds map
 // runRounds runs so many rounds of one item, and returns how long they took.
 func runRounds(ctx context.Context, f *farm.Farm, work, workers string, rounds int) (time.Duration, error) {
 	cmd := f.Background(ctx, "asplit", "--no-qualify", "--quiet", "--round", "1", "--slots", "1", "--workers", workers, "echo", "{}")
-	return timed(cmd, work, rounds, true)
+	return timed(cmd, work, rounds, func(results string) error { return checkSide(results, rounds, true) })
 }
 
-// timed runs a command on so many items, and checks that each has its result, if it has one.
-func timed(cmd *exec.Cmd, work string, items int, printed bool) (time.Duration, error) {
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = work, bytes.NewReader(numbers(items)), &out, &errs
-	began := time.Now()
-	if err := cmd.Run(); err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", cmd.Args[0], err, bytes.TrimSpace(errs.Bytes()))
+// silent is the check of results that there are none.
+func silent(results string) error {
+	if results != "" {
+		return fmt.Errorf("it printed %.100q", results)
 	}
-	took := time.Since(began)
-	if printed {
-		return took, checkSide(out.String(), items, true)
-	}
-	if out.Len() > 0 {
-		return 0, fmt.Errorf("%s printed %.100q", cmd.Args[0], out.String())
-	}
-	return took, nil
+	return nil
 }
 
 // measureSpawned compares the rates at which asplit and others run items that do nothing with
 // that of a loop that starts them and waits.
 func measureSpawned(ctx context.Context, o *options) (all []budget, err error) {
-	f, err := farm.Start(ctx, farm.Options{Programs: o.programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:%d\"]}\n", sideSlots)})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	work := filepath.Join(f.Home, "work")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		return nil, err
-	}
 	slots := strconv.Itoa(sideSlots)
-	tools := []struct {
-		name string
-		run  func() (time.Duration, error)
-	}{
-		{"a loop", func() (time.Duration, error) { return spawnAll(ctx, o.spawned) }},
-		{"asplit", func() (time.Duration, error) {
-			return timed(f.Background(ctx, "asplit", "--no-qualify", "--quiet", "true", "{}"), work, o.spawned, false)
-		}},
-		{"xargs", func() (time.Duration, error) {
-			return timed(exec.CommandContext(ctx, "xargs", "-P"+slots, "-n1", "true"), work, o.spawned, false)
-		}},
-	}
+	names := []string{"a loop", "asplit", "xargs"}
 	if missing := missingParallel(ctx); missing != "" {
 		printf("not compared: %s", missing)
 	} else {
-		tools = append(tools, tools[0])
-		tools[3].name = parallelName
-		tools[3].run = func() (time.Duration, error) {
-			cmd := exec.CommandContext(ctx, "parallel", "--will-cite", "-j"+slots, "true")
-			cmd.Env = append(os.Environ(), "HOME="+work, "SHELL=/bin/sh")
-			return timed(cmd, work, o.spawned, false)
-		}
+		names = append(names, parallelName)
 	}
 	times := map[string][]float64{}
-	for range o.pairs {
-		for _, tool := range tools {
-			took, err := tool.run()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", tool.name, err)
-			}
-			times[tool.name] = append(times[tool.name], took.Seconds())
+	err = onFarm(ctx, oneHost(o.programs), func(f *farm.Farm, work string) error {
+		run := func(cmd *exec.Cmd) (time.Duration, error) { return timed(cmd, work, o.spawned, silent) }
+		tools := map[string]func() (time.Duration, error){
+			"a loop": func() (time.Duration, error) { return spawnAll(ctx, o.spawned) },
+			"asplit": func() (time.Duration, error) {
+				return run(f.Background(ctx, "asplit", "--no-qualify", "--quiet", "true", "{}"))
+			},
+			"xargs": func() (time.Duration, error) {
+				return run(exec.CommandContext(ctx, "xargs", "-P"+slots, "-n1", "true"))
+			},
+			parallelName: func() (time.Duration, error) {
+				cmd := exec.CommandContext(ctx, "parallel", "--will-cite", "-j"+slots, "true")
+				cmd.Env = append(os.Environ(), "HOME="+work, "SHELL=/bin/sh")
+				return run(cmd)
+			},
 		}
+		for range o.pairs {
+			for _, name := range names {
+				took, err := tools[name]()
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				times[name] = append(times[name], took.Seconds())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	printf("\n%-36s %6s  %9s", "items that do nothing, "+slots+" side by side", "items", "a second")
 	// rate returns how many times asplit's rate another tool's time is: the median of pairs.
@@ -185,8 +167,8 @@ func measureSpawned(ctx context.Context, o *options) (all []budget, err error) {
 		}
 		return quantile.Median(ratios)
 	}
-	for _, tool := range tools {
-		printf("%-36s %6d  %9.0f", tool.name, o.spawned, float64(o.spawned)/quantile.Median(times[tool.name]))
+	for _, name := range names {
+		printf("%-36s %6d  %9.0f", name, o.spawned, float64(o.spawned)/quantile.Median(times[name]))
 	}
 	// A budget is an upper bound: these are the other's rate ÷ asplit's.
 	return []budget{

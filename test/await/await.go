@@ -21,8 +21,8 @@ import (
 func Until(ctx context.Context, is func() bool) bool { return Every(ctx, 20*time.Millisecond, is) }
 
 // Every is Until with another pause, for conditions that are costly to check. A pause is at
-// least twice as long as the check before it took: those who wait leave a busy machine to those
-// whom they wait for.
+// least twice as long as the check before it took, so that checks never take most of a busy
+// machine.
 func Every(ctx context.Context, pause time.Duration, is func() bool) bool {
 	for {
 		checked := time.Now()
