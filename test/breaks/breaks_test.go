@@ -22,3 +22,29 @@ func TestBreaksFit(t *testing.T) {
 		}
 	}
 }
+
+// The parts have each break once.
+func TestParts(t *testing.T) {
+	seen := make([]int, 10)
+	for _, text := range []string{"0/3", "1/3", "2/3"} {
+		var p part
+		if err := p.set(text); err != nil {
+			t.Fatal(err)
+		}
+		for i := range seen {
+			if p.has(i) {
+				seen[i]++
+			}
+		}
+	}
+	for i, n := range seen {
+		if n != 1 || !(&part{}).has(i) {
+			t.Errorf("break %d is in %d parts", i, n)
+		}
+	}
+	for _, bad := range []string{"", "3/3", "-1/3", "1", "0/0"} {
+		if err := new(part).set(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

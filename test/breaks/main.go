@@ -35,6 +35,7 @@ func main() {
 	flag.IntVar(&b.checks, "checks", 1500, "farms for each break of a law")
 	flag.Uint64Var(&b.seed, "seed", 1, "of the first farm, or the first try")
 	flag.StringVar(&b.only, "only", "", "the one break to be tried, by its file's name without .patch")
+	flag.Func("part", "K/N: each Nth break, from the Kth (0 to N-1) on", b.part.set)
 	flag.Parse()
 	if err := b.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "breaks:", err)
@@ -47,8 +48,21 @@ type breaker struct {
 	checks int
 	seed   uint64
 	only   string
+	part   part
 	root   string
 }
+
+// part is each nth of something, from the kth on; all of it if n is 0.
+type part struct{ k, n int }
+
+func (p *part) set(text string) error {
+	if _, err := fmt.Sscanf(text, "%d/%d", &p.k, &p.n); err != nil || p.k < 0 || p.k >= p.n {
+		return fmt.Errorf("%q is not K/N, with K from 0 to N-1", text)
+	}
+	return nil
+}
+
+func (p *part) has(i int) bool { return p.n == 0 || i%p.n == p.k }
 
 // outcome is the result of the tests of one tree.
 type outcome struct {
@@ -64,6 +78,8 @@ func (b *breaker) run(ctx context.Context) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(d defect) bool { return d.suite != b.suite || b.only != "" && d.name != b.only })
+	i := -1
+	all = slices.DeleteFunc(all, func(defect) bool { i++; return !b.part.has(i) })
 	if len(all) == 0 {
 		return errors.New("no such breaks in test/breaks/testdata")
 	}

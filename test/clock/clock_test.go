@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -239,19 +240,23 @@ func (s *testCluster) await(what string, is func() bool) {
 	}
 }
 
-// doctor must name the clock, with the days of both dates.
+var setFrom = regexp.MustCompile(`^clock: .* from (\S+ \S+) to (\S+ \S+)$`)
+
+// doctor must name the clock, with both dates.
 func (s *testCluster) doctor(from, to time.Time) {
 	s.Helper()
 	out, err := s.Farm.Run(s.Context(), "pba", "doctor")
 	if err == nil {
 		s.Errorf("doctor finds nothing:\n%s", out)
 	}
-	const day = "2006-01-02 15:"
-	want := fmt.Sprintf("from %s", from.Format(day))
-	for _, line := range strings.Split(out, "\n") {
-		if strings.HasPrefix(line, "clock: ") && strings.Contains(line, want) && strings.Contains(line, "to "+to.Format(day)) {
+	is := func(text string, want time.Time) bool {
+		at, err := time.ParseInLocation(time.DateTime, text, time.Local)
+		return err == nil && want.Sub(at).Abs() < patience
+	}
+	for line := range strings.Lines(out) {
+		if m := setFrom.FindStringSubmatch(strings.TrimSpace(line)); m != nil && is(m[1], from) && is(m[2], to) {
 			return
 		}
 	}
-	s.Errorf("doctor does not name the clock, %s… to %s…:\n%s", want, to.Format(day), out)
+	s.Errorf("doctor does not name the clock, from %s to %s:\n%s", from.Format(time.DateTime), to.Format(time.DateTime), out)
 }

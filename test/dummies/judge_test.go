@@ -246,7 +246,8 @@ func TestUsage(t *testing.T) {
 
 // A seed determines the load, which has jobs of all kinds.
 func TestLoad(t *testing.T) {
-	seven, again, eight := load(7), load(7), load(8)
+	of := amount{others: 40, shortest: 3 * time.Second}
+	seven, again, eight := load(7, of), load(7, of), load(8, of)
 	if !slices.Equal(seven, again) || slices.Equal(seven, eight) {
 		t.Error("a seed does not determine the load")
 	}

@@ -29,16 +29,23 @@ type jobSpec struct {
 	work   time.Duration
 }
 
+// amount is how much of each kind a load has. A queue that is slow to submit to needs fewer and longer
+// jobs: its slots are full before the load is submitted, and a job outlives a cycle.
+type amount struct {
+	others   int           // medium jobs, and as many light ones
+	shortest time.Duration // the longest works twice as long
+}
+
 // load returns the jobs in the order in which they are submitted, the same for one seed.
-func load(seed uint64) []jobSpec {
+func load(seed uint64, of amount) []jobSpec {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []jobSpec
 	for _, kind := range []struct {
 		name          string
 		memory, count int
-	}{{"heavy", heavy, 12}, {"medium", medium, 40}, {"light", light, 40}} {
+	}{{"heavy", heavy, 12}, {"medium", medium, of.others}, {"light", light, of.others}} {
 		for i := range kind.count {
-			work := 3*time.Second + time.Duration(r.IntN(3001))*time.Millisecond
+			work := of.shortest + time.Duration(r.Int64N(int64(of.shortest)))
 			all = append(all, jobSpec{fmt.Sprintf("%s%d", kind.name, i+1), kind.memory, work})
 		}
 	}

@@ -35,6 +35,7 @@ const (
 type stage struct {
 	name    string
 	options farm.Options
+	load    amount
 	submit  func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error)
 	limit   time.Duration // of one play
 }
@@ -47,6 +48,7 @@ func bundled() stage {
   schedule_by: slots
   nodes: ["n1:4:16G", "n2:4:16G", "n3:4:16G", "n4:4:16G"]
 `},
+		load: amount{others: 40, shortest: 3 * time.Second},
 		submit: func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error) {
 			line := append([]string{"-P", "A", "-J", w.name, "-M", gigabytes(w), "-o", "/dev/null"}, job...)
 			out, err := f.Run(ctx, "asub", line...)
@@ -67,6 +69,7 @@ func onSlurm() stage {
 			Config: "filter:\n  low_queue: \"\"\n",
 			Slurm:  &farm.Slurm{Nodes: hosts, Slots: slots, Conf: []string{"SelectTypeParameters=CR_CPU"}},
 		},
+		load: amount{others: 20, shortest: 6 * time.Second},
 		submit: func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error) {
 			line := []string{"sbatch", "--parsable", "-A", "A", "-J", w.name, "--mem", gigabytes(w), "-o", "/dev/null", "--wrap", strings.Join(job, " ")}
 			out, err := f.RunSlurm(ctx, line...)
@@ -153,7 +156,7 @@ func (on stage) play(ctx context.Context, out io.Writer, p play, seed uint64) (e
 		random: rand.New(rand.NewPCG(seed, 2)), actions: map[string]int{},
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
-	if err := s.begin(ctx, on, load(seed)); err != nil {
+	if err := s.begin(ctx, on, load(seed, on.load)); err != nil {
 		return nil, err
 	}
 	if err := s.await(ctx, "every job to end", s.over); err != nil {
