@@ -97,12 +97,22 @@ type farm struct {
 	answers, moving, unread, pairs atomic.Int64
 	seen                           sync.Map // ordered pairs
 	bad                            chan error
+
+	listing sync.Mutex
+	listed  time.Time // when squeue was asked last
+	waiting []string  // the pending jobs that it named
 }
 
 // command runs a command of Slurm's, again while slurmctld can't be reached.
 func command(ctx context.Context, name string, args ...string) (string, error) {
+	return commandWith(ctx, "", name, args...)
+}
+
+// commandWith does so with a text on its stdin.
+func commandWith(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	for {
 		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Stdin = strings.NewReader(stdin)
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
@@ -209,12 +219,10 @@ func (f *farm) move(ctx context.Context, j *job) error {
 	host := f.ring[j.at%len(f.ring)]
 	j.at++
 	id := strconv.FormatInt(j.id, 10)
-	if _, err := command(ctx, "scontrol", "update", "job="+id, "ReqNodeList="+host, "StartTime=now"); err != nil {
+	if err := f.start(ctx, id, host); err != nil {
 		return err
 	}
-	if _, err := command(ctx, "scontrol", "release", id); err != nil {
-		return err
-	}
+	asked := time.Now()
 	run := 0
 	for {
 		a, err := f.ask(ctx, j)
@@ -223,6 +231,14 @@ func (f *farm) move(ctx context.Context, j *job) error {
 		}
 		if run = a.said(host); run > j.last {
 			break
+		}
+		if time.Since(asked) > 2*time.Minute {
+			if waits, err := f.pending(ctx, id, asked); err != nil {
+				return err
+			} else if waits {
+				_ = f.start(ctx, id, host) // an error if it has started meanwhile
+			}
+			asked = time.Now()
 		}
 		if err := pause(ctx, f.pause); err != nil {
 			return fmt.Errorf("no run after %d shows on %s: the last answer: %s: %w", j.last, host, a.summary(), err)
@@ -233,9 +249,9 @@ func (f *farm) move(ctx context.Context, j *job) error {
 	}
 	j.runs[run], j.last, j.host = host, run, host
 	_, err := command(ctx, "scontrol", "requeuehold", id)
-	for err == nil {
-		var state string
-		if state, err = command(ctx, "squeue", "-h", "-j", id, "-o", "%T"); state == "PENDING" {
+	for asked := time.Now(); err == nil; {
+		var yes bool
+		if yes, err = f.pending(ctx, id, asked); yes {
 			return nil
 		}
 		if err == nil {
@@ -243,6 +259,29 @@ func (f *farm) move(ctx context.Context, j *job) error {
 		}
 	}
 	return err
+}
+
+// start lets a pending job start on a host. One scontrol does both: on an emulated host its
+// start takes longest. It was seen to end with 0 before it had read all (24.11): see move.
+func (f *farm) start(ctx context.Context, id, host string) error {
+	_, err := commandWith(ctx, "update job="+id+" ReqNodeList="+host+" StartTime=now\nrelease "+id+"\n", "scontrol")
+	return err
+}
+
+// pending reports whether a list of the queue that was begun after a time has the job as
+// pending. All moves share the list, which is as new as their questions' pause.
+func (f *farm) pending(ctx context.Context, id string, after time.Time) (bool, error) {
+	f.listing.Lock()
+	defer f.listing.Unlock()
+	if !f.listed.After(after) || time.Since(f.listed) >= f.pause {
+		began := time.Now()
+		out, err := command(ctx, "squeue", "-h", "-t", "PENDING", "-o", "%A")
+		if err != nil {
+			return false, err
+		}
+		f.listed, f.waiting = began, strings.Fields(out)
+	}
+	return slices.Contains(f.waiting, id), nil
 }
 
 // answer is what allotd says of a job's state.
