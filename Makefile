@@ -324,6 +324,10 @@ test-vm: package ## the packages on a Debian that really runs, in a VM: units, j
 test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guaranteed slots, measures, hosts that come and go (STAGES= some; as root)
 	packaging/hosts.sh $(DIST)/*.deb $(STAGES) || [ $$? = 77 ] # as above
 
+.PHONY: test-workers
+test-workers: build ## asplit's workers on three hosts of a Slurm cluster, of which links are cut, hosts killed and workers preempted at random (as root; SEED=)
+	$(ON_SLURM) -timeout=30m ./test/workers
+
 .PHONY: test-state
 test-state: package ## jobs that move between three VMs with Slurm, 1,000 times, with their state; then links, power, agents and allotd fail (as root)
 	packaging/hosts.sh $(DIST)/*.deb moves troubles || [ $$? = 77 ] # as above

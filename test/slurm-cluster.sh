@@ -19,6 +19,7 @@
 #                                 has an association with the account root
 #   JOB_SUBMIT_LUA=FILE           the site's submit hook; files that it reads are
 #                                 not copied
+#   NAMESPACES=1                  each node in a network namespace of its own, on a bridge
 #   REQUEUE_DELAY=SECONDS         until a requeued job may start again; 120, Slurm's own
 #   SLURM_EXTRA=FILE              more lines for slurm.conf
 set -euo pipefail
@@ -52,6 +53,9 @@ mkdir -p "$2"
 dir=$(cd "$2" && pwd)
 accounting=${SLURMDBD:-} nodes=${NODES:-4} cpus=${CPUS:-4} memory=${MEM:-16384} port=${BASEPORT:-17000}
 run=$dir/run log=$dir/log
+# The address of node i is $net.i+1, of this machine $net.1, and of slurmctld $address.
+net=10.$((200 + port / 256 % 50)).$((port % 256)) address=127.0.0.1
+if [ -n "${NAMESPACES:-}" ]; then address=$net.1; fi
 export SLURM_CONF=$dir/slurm.conf
 
 # program_of PIDFILE: the program that must have this ID; the kernel reuses IDs.
@@ -88,6 +92,37 @@ stop() {
         fi
     fi
     rm -f "$1"
+}
+
+# namespace I prints the name of node I's network namespace, which is that of its link, too.
+namespace() { echo "al$port.$1"; }
+
+address_of() { # I
+    if [ -n "${NAMESPACES:-}" ]; then echo "$net.$(($1 + 1))"; else echo 127.0.0.1; fi
+}
+
+namespaces_up() {
+    local i name
+    [ -n "${NAMESPACES:-}" ] || return 0
+    ip link add name "al$port" type bridge
+    ip addr add "$net.1/24" dev "al$port"
+    ip link set "al$port" up
+    for i in $(seq "$nodes"); do
+        name=$(namespace "$i")
+        ip netns add "$name"
+        ip link add name "$name" type veth peer name eth0 netns "$name"
+        ip link set "$name" master "al$port" up
+        ip -n "$name" addr add "$net.$((i + 1))/24" dev eth0
+        ip -n "$name" link set eth0 up
+        ip -n "$name" link set lo up
+    done
+}
+
+namespaces_down() {
+    local i
+    [ -n "${NAMESPACES:-}" ] || return 0
+    for i in $(seq "$nodes"); do ip netns del "$(namespace "$i")" 2>/dev/null || true; done
+    ip link del "al$port" 2>/dev/null || true
 }
 
 # Every process that has the cluster in its environment. One grep for all: a busy
@@ -137,6 +172,7 @@ down() {
     for pidfile in "$run"/slurmdbd.pid "$run"/mariadbd.pid "$run"/munged.pid; do
         if [ -e "$pidfile" ]; then stop "$pidfile"; fi
     done
+    namespaces_down
 }
 
 daemons() {
@@ -181,7 +217,7 @@ gpus() {
 config() {
     cat <<EOF
 ClusterName=throwaway
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=localhost($address)
 SlurmctldPort=$port
 SlurmUser=slurm
 SlurmdUser=root
@@ -235,7 +271,7 @@ EOF
     fi
     if [ -n "$(gpus)" ]; then echo GresTypes=gpu; fi
     for i in $(seq "$nodes"); do
-        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.0.1 Port=$((port + i)) $(node "$i") State=UNKNOWN"
+        echo "NodeName=node$i NodeHostname=node$i NodeAddr=$(address_of "$i") Port=$((port + i)) $(node "$i") State=UNKNOWN"
     done
     echo "${PARTITIONS:-PartitionName=main Nodes=node[1-$nodes] Default=YES MaxTime=INFINITE DefaultTime=1-0 State=UP}"
     if [ -n "${SLURM_EXTRA:-}" ]; then cat "$SLURM_EXTRA"; fi
@@ -297,16 +333,20 @@ accounting_up() {
 apart() { env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"; }
 
 up() {
-    local program deadline idle=0
+    local program deadline idle=0 inside
     for program in munged slurmctld slurmd sinfo ${accounting:+slurmdbd mariadbd mariadb-install-db}; do
         command -v "$program" >/dev/null || fail "up: $program is missing: apt-get install --no-install-recommends $packages"
     done
+    if [ -n "${NAMESPACES:-}" ]; then
+        command -v ip >/dev/null || fail "up: ip is missing: apt-get install --no-install-recommends iproute2"
+    fi
     getent passwd slurm >/dev/null || fail "up: there is no user slurm; the package slurmctld makes it"
     if alive "$run/slurmctld.pid"; then
         fail "up: a cluster runs in $dir already: take it down first"
     fi
     mkdir -p "$run" "$log" "$dir/state" "$dir/etc"
     chown slurm "$run" "$log" "$dir/state"
+    namespaces_up
     config >"$SLURM_CONF"
     gpus >"$dir/gres.conf"
     for i in 1 2 3 4 5 6 7 8; do # each is a /dev/null
@@ -325,7 +365,9 @@ up() {
     apart slurmctld >"$log/slurmctld.out" 2>&1 || fail "up: slurmctld: $(cat "$log/slurmctld.out")"
     for i in $(seq "$nodes"); do
         mkdir -p "$dir/spool.node$i"
-        apart slurmd -N "node$i" >"$log/slurmd.node$i.out" 2>&1 || fail "up: slurmd of node$i: $(cat "$log/slurmd.node$i.out")"
+        inside=()
+        if [ -n "${NAMESPACES:-}" ]; then inside=(nsenter --net="/run/netns/$(namespace "$i")"); fi
+        apart "${inside[@]}" slurmd -N "node$i" >"$log/slurmd.node$i.out" 2>&1 || fail "up: slurmd of node$i: $(cat "$log/slurmd.node$i.out")"
     done
     deadline=$((SECONDS + 60))
     while [ "$SECONDS" -lt "$deadline" ]; do

@@ -38,6 +38,8 @@ type Options struct {
 	JobSubmit string   // job_submit.lua; "": none
 	Conf      []string // more lines of slurm.conf
 
+	Namespaces bool // each node has a network namespace of its own: see Node
+
 	RequeueDelay time.Duration // until a requeued job may start again, in whole seconds; 0: Slurm's own 120 s
 }
 
@@ -172,6 +174,9 @@ func (c *Cluster) script(ctx context.Context, verb string, env ...string) error 
 	env = append(env, "NODE_LINES="+strings.Join(c.options.Each, "\n"), "PARTITIONS="+strings.Join(c.options.Queues, "\n"))
 	if c.options.Slurmdbd {
 		env = append(env, "SLURMDBD=1")
+	}
+	if c.options.Namespaces {
+		env = append(env, "NAMESPACES=1")
 	}
 	if c.options.RequeueDelay > 0 {
 		env = append(env, fmt.Sprintf("REQUEUE_DELAY=%.0f", c.options.RequeueDelay.Seconds()))

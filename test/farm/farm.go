@@ -44,6 +44,7 @@ type Options struct {
 type Slurm struct {
 	Nodes, Slots int      // so many nodes of so many slots, and 16 GB each
 	Slurmdbd     bool     // see cluster.Options
+	Namespaces   bool     // see cluster.Options
 	Conf         []string // more lines of slurm.conf
 
 	RequeueDelay time.Duration // see cluster.Options
@@ -161,6 +162,9 @@ func (f *Farm) Background(ctx context.Context, program string, args ...string) *
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
+
+// Node returns a node of the farm's cluster, which has Slurm.Namespaces.
+func (f *Farm) Node(number int) *cluster.Node { return f.cluster.Node(number) }
 
 // Queue opens the farm's queue itself, beside the programs.
 func (f *Farm) Queue() backends.Backend {

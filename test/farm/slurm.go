@@ -29,7 +29,7 @@ func (f *Farm) startSlurm(ctx context.Context, o Options) error {
 	}
 	f.cluster, err = cluster.Start(ctx, cluster.Options{
 		Dir: dir, Nodes: o.Slurm.Nodes, CPUs: o.Slurm.Slots, JobSubmit: hook,
-		Slurmdbd: o.Slurm.Slurmdbd, Conf: o.Slurm.Conf, RequeueDelay: o.Slurm.RequeueDelay,
+		Slurmdbd: o.Slurm.Slurmdbd, Conf: o.Slurm.Conf, Namespaces: o.Slurm.Namespaces, RequeueDelay: o.Slurm.RequeueDelay,
 	})
 	if err != nil {
 		return err
