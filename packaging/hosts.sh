@@ -383,7 +383,7 @@ enrolled() {
 # move MOVES JOBS ARGUMENT...: see test/moves.
 move() {
     CGO_ENABLED=0 go build -trimpath -o "$share/" ./test/moves
-    ctl /mnt/share/moves -moves "$1" -jobs "$2" -patience "$((180 * patience))s" "${@:3}"
+    ctl /mnt/share/moves -moves "$1" -jobs "$2" -pause "${pause}s" -patience "$((180 * patience))s" "${@:3}"
 }
 
 moves() {

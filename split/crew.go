@@ -64,12 +64,12 @@ type member struct {
 type crew struct {
 	most    int // jobs that may stay at a time; 0: none may
 	members map[int64]*member
-	barred  map[string]bool // hosts whose workers could not reach asplit
-	reached bool            // some worker could
+	barred  map[string]time.Time // hosts whose workers could not reach asplit: until when none begins there
+	reached bool                 // some worker could
 }
 
 func newCrew(most int) *crew {
-	return &crew{most: most, members: map[int64]*member{}, barred: map[string]bool{}}
+	return &crew{most: most, members: map[int64]*member{}, barred: map[string]time.Time{}}
 }
 
 // giveTime bounds the time that a worker has to take a task. It is above the time in which a
@@ -125,7 +125,7 @@ func (c *crew) place(host string, more bool, now time.Time) (m *member, stays bo
 		}
 		return nil, false
 	}
-	return nil, more && c.most > 0 && !c.barred[host] && c.standing() < c.most
+	return nil, more && c.most > 0 && !now.Before(c.barred[host]) && c.standing() < c.most
 }
 
 // give gives a worker a task.
@@ -236,14 +236,18 @@ func (c *crew) late(now time.Time) (all []*member) {
 	return all
 }
 
+// barTime is how long no worker is begun on a host from which the last one did not reach asplit: it
+// may be a firewall, or a link that comes back.
+const barTime = 5 * time.Minute
+
 // lost notes that a worker is of no use, and reports whether it never reached asplit: no more
-// workers are begun on its host, nor on any if none ever did.
-func (c *crew) lost(m *member) (unreachable bool) {
+// workers are begun on its host for a while, nor on any if none ever did.
+func (c *crew) lost(m *member, now time.Time) (unreachable bool) {
 	m.left, m.given = true, 0
 	if m.heard || m.restored {
 		return false
 	}
-	c.barred[m.Host] = true
+	c.barred[m.Host] = now.Add(barTime)
 	if !c.reached {
 		c.most = 0
 	}

@@ -43,7 +43,8 @@ func TestPlace(t *testing.T) {
 		"no other round":           {func(*crew) {}, "n3", false, 0, false},
 		"too many stay":            {func(c *crew) { c.most = 2 }, "n3", true, 0, false},
 		"no workers":               {func(c *crew) { *c = *newCrew(0) }, "n1", true, 0, false},
-		"unreachable":              {func(c *crew) { c.barred["n3"] = true }, "n3", true, 0, false},
+		"unreachable":              {func(c *crew) { c.barred["n3"] = now.Add(1) }, "n3", true, 0, false},
+		"unreachable a while ago":  {func(c *crew) { c.barred["n3"] = now }, "n3", true, 0, true},
 		"it is at work":            {func(c *crew) { c.members[1].give(7, now) }, "n1", true, 0, false},
 		"it leaves":                {func(c *crew) { c.members[1].left = true }, "n1", true, 0, true},
 		"its job has time":         {func(c *crew) { c.members[1].limit = 110 * time.Second }, "n1", true, 1, false},
@@ -162,23 +163,24 @@ func TestOrders(t *testing.T) {
 
 // Where no worker ever reached asplit, no more are begun; one that did is another matter.
 func TestLost(t *testing.T) {
+	now := time.Unix(1100, 0)
 	c := newCrew(10)
 	for n, host := range map[int64]string{1: "n1", 2: "n2"} {
 		c.add(&row{Task: Task{N: n}, Worker: n}, host, 0)
 	}
-	if !c.lost(c.members[1]) || c.most != 0 || !c.barred["n1"] {
+	if !c.lost(c.members[1], now) || c.most != 0 || c.barred["n1"].Before(now.Add(barTime)) {
 		t.Errorf("%+v", c)
 	}
 	c = begun(10, "n1", "n2")
-	if c.lost(c.members[1]) || c.barred["n1"] || c.most != 10 {
+	if c.lost(c.members[1], now) || !c.barred["n1"].IsZero() || c.most != 10 {
 		t.Errorf("%+v", c)
 	}
 	c.add(&row{Task: Task{N: 3}, Worker: 3}, "n3", 0)
-	if !c.lost(c.members[3]) || !c.barred["n3"] || c.most != 10 {
+	if !c.lost(c.members[3], now) || c.barred["n3"].Before(now.Add(barTime)) || c.most != 10 {
 		t.Errorf("%+v", c)
 	}
 	c.add(&row{Task: Task{N: 4}, Worker: 4}, "n4", 0).restored = true
-	if c.lost(c.members[4]) || c.barred["n4"] {
+	if c.lost(c.members[4], now) || !c.barred["n4"].IsZero() {
 		t.Errorf("%+v", c)
 	}
 }
@@ -196,5 +198,29 @@ func TestWorkerIsStored(t *testing.T) {
 	var got row
 	if err := s.Tasks(t.Context(), func(w row) error { got = w; return nil }); err != nil || got.Worker != 3 || got.Job != 5 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A worker that ended well without taking a task will never do it; of one that took it, or of a
+// task's own job, the result may come.
+func TestLeftUndone(t *testing.T) {
+	for _, x := range []struct {
+		worker, n int64
+		state     WorkerState
+		want      bool
+	}{
+		{1, 5, WorkerState{Done: 1}, true},
+		{1, 5, WorkerState{Done: 1, Running: 5}, false},
+		{1, 5, WorkerState{Done: 5}, false},
+		{1, 1, WorkerState{}, false},
+		{0, 5, WorkerState{}, false},
+		{2, 5, WorkerState{}, false}, // not known any more
+	} {
+		c := newCrew(1)
+		c.members[1] = &member{N: 1, state: x.state}
+		r := runner{crew: c}
+		if is := r.leftUndone(&row{Task: Task{N: x.n}, Worker: x.worker}); is != x.want {
+			t.Errorf("%+v: %v", x, is)
+		}
 	}
 }

@@ -211,7 +211,7 @@ func (r *runner) endWithoutResult(t *Task, job *backends.Job) (over bool, err er
 	case unbegun && r.withdrawn[t.N]:
 		r.end(w, Withdrawn, 0)
 		return true, nil
-	case unbegun: // the next submission submits it
+	case unbegun || job != nil && job.State == backends.Done && r.leftUndone(w): // the next submission submits it
 		r.takeAway(w)
 		return false, nil
 	}

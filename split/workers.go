@@ -200,7 +200,7 @@ func (r *runner) handedBack(n int64, m *member) ([]*row, error) {
 // takeAway takes a task from a worker that has not begun it, and is of no use any more. The task
 // gets a job of its own: should the worker execute it after all, its items are executed once.
 func (r *runner) takeAway(w *row) {
-	if m := r.crew.members[w.Worker]; m != nil && r.crew.lost(m) {
+	if m := r.crew.members[w.Worker]; m != nil && r.crew.lost(m, time.Now()) {
 		r.sayUnreachable(m)
 	}
 	w.Job, w.Worker, w.Submitted = 0, 0, time.Time{}
@@ -212,7 +212,7 @@ func (r *runner) sayUnreachable(m *member) {
 		return
 	}
 	r.unreachableTold = true
-	r.log(fmt.Sprintf("standing workers can't reach asplit from %s: rounds go there by jobs%s", shown(m.Host), r.logTail(m.N)))
+	r.log(fmt.Sprintf("standing workers can't reach asplit from %s: rounds go there by jobs for now%s", shown(m.Host), r.logTail(m.N)))
 }
 
 // notBegun reports whether a task was given to a worker that has not begun it.
@@ -223,6 +223,13 @@ func (r *runner) notBegun(w *row) bool {
 	}
 	_, err := os.Lstat(task.File(r.dir.Path, w.N, task.KindNew))
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// leftUndone reports whether a task was given to a worker that did not take it, though an earlier
+// run of the worker's job may have begun it.
+func (r *runner) leftUndone(w *row) bool {
+	m := r.crew.members[w.Worker]
+	return m != nil && w.Worker != w.N && !m.state.has(w.N)
 }
 
 // jobEnded notes that the job of a task has ended.

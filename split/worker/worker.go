@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -26,6 +27,8 @@ type Options struct {
 	N    int64         // the task that its job begins with
 	Idle time.Duration // after which it ends with nothing to do
 	Log  func(string)  // gets what its job's log should say
+
+	joinTime time.Duration // 0: JoinTime
 }
 
 // JoinTime bounds the time in which a worker without work tries to reach asplit for the first time.
@@ -41,6 +44,10 @@ const (
 
 // ErrSignal is wrapped where the queue ended the job.
 var ErrSignal = errors.New("ended by a signal")
+
+// ErrAway is wrapped where a job that the queue runs again did not reach asplit. The job must fail:
+// the task that its last run had may have no result.
+var ErrAway = errors.New("asplit was not reached")
 
 // Run executes the task that its job begins with as task.Run does, and then those that asplit
 // gives it, until asplit orders it to end, it has nothing to do for a while, or the split is over. When
@@ -69,6 +76,7 @@ type worker struct {
 	acked  bool // asplit knows the state
 	said   time.Time
 	joined bool // asplit has said something
+	again  bool // an earlier run of its job had the first task
 	ended  chan error
 
 	mu     sync.Mutex
@@ -212,6 +220,7 @@ func (w *worker) main(ctx context.Context) error {
 				w.state.Done, w.state.Running = w.state.Running, 0
 				return w.leave(ErrSignal)
 			}
+			w.again = w.again || err != nil
 			w.say(func(s *split.WorkerState) { s.Done, s.Running = s.Running, 0 })
 			idle.Reset(w.o.Idle)
 		case <-w.orders:
@@ -233,8 +242,11 @@ func (w *worker) main(ctx context.Context) error {
 			if !w.acked || time.Since(w.said) >= beatEvery {
 				w.publish()
 			}
-			if !w.joined && !working && time.Since(began) > JoinTime {
+			if !w.joined && !working && time.Since(began) > cmp.Or(w.o.joinTime, JoinTime) {
 				w.o.Log(fmt.Sprintf("it can't stay as a worker: %s", w.link.State().Why))
+				if w.again {
+					return ErrAway
+				}
 				return nil
 			}
 		case <-over:

@@ -172,6 +172,22 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
+// A job that runs again, and does not reach asplit, fails: what its last run had may have no result.
+func TestAway(t *testing.T) {
+	dir := directory(t, "true")
+	b, _ := open(t, dir)
+	b.hub.Close() // workers can't know that this is for good
+	for _, first := range []bool{true, false} {
+		err := Run(t.Context(), Options{Dir: dir, N: 1, Idle: time.Hour, Log: func(string) {}, joinTime: time.Millisecond})
+		if first != (err == nil) || !first && !errors.Is(err, ErrAway) {
+			t.Errorf("the first run: %v: %v", first, err)
+		}
+		if err := os.Remove(task.File(dir, 1, task.KindOrder)); first && err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A first task that fails ends its worker, as it ends any job.
 func TestFirstTaskFails(t *testing.T) {
 	dir := directory(t, "true")

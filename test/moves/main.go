@@ -10,6 +10,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,6 +99,7 @@ type farm struct {
 	seen                           sync.Map // ordered pairs
 	bad                            chan error
 
+	control control
 	listing sync.Mutex
 	listed  time.Time // when squeue was asked last
 	waiting []string  // the pending jobs that it named
@@ -105,14 +107,8 @@ type farm struct {
 
 // command runs a command of Slurm's, again while slurmctld can't be reached.
 func command(ctx context.Context, name string, args ...string) (string, error) {
-	return commandWith(ctx, "", name, args...)
-}
-
-// commandWith does so with a text on its stdin.
-func commandWith(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	for {
 		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Stdin = strings.NewReader(stdin)
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
@@ -120,7 +116,7 @@ func commandWith(ctx context.Context, stdin, name string, args ...string) (strin
 		switch {
 		case err == nil: // Slurm's filters may have said something to the user
 			return strings.TrimSpace(string(out)), nil
-		case ctx.Err() == nil && (strings.Contains(text, "nable to contact") || strings.Contains(text, "timed out")):
+		case ctx.Err() == nil && unreachable(text):
 			if err := pause(ctx, time.Second); err != nil {
 				return "", err
 			}
@@ -128,6 +124,70 @@ func commandWith(ctx context.Context, stdin, name string, args ...string) (strin
 			return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, text)
 		}
 	}
+}
+
+func unreachable(text string) bool {
+	return strings.Contains(text, "nable to contact") || strings.Contains(text, "timed out")
+}
+
+// control is one scontrol for all changes: on an emulated host a start of it takes a second of
+// the one processor.
+type control struct {
+	mu   sync.Mutex
+	to   io.WriteCloser
+	from *bufio.Scanner // what it says of errors
+}
+
+// endOfAnswer is no command: scontrol says so on stderr, behind its answer to those before.
+const endOfAnswer = "nothing-more"
+
+// do gives commands to scontrol, again while slurmctld can't be reached. One that ends by itself
+// (24.11 was seen to) is started again: commands are given twice then.
+func (c *control) do(ctx context.Context, commands ...string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		text, ended, err := c.try(commands)
+		switch {
+		case err != nil:
+			return err
+		case text == "" && !ended:
+			return nil
+		case text != "" && !unreachable(text):
+			return fmt.Errorf("scontrol: %s: %s", strings.Join(commands, "; "), text)
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// try gives commands to scontrol once, and returns what it says.
+func (c *control) try(commands []string) (text string, ended bool, err error) {
+	if c.to == nil {
+		cmd := exec.Command("scontrol") //nolint:noctx // it ends with its stdin
+		errs, err := cmd.StderrPipe()
+		if err != nil {
+			return "", false, err
+		}
+		if c.to, err = cmd.StdinPipe(); err != nil {
+			return "", false, err
+		}
+		if err := cmd.Start(); err != nil {
+			return "", false, err
+		}
+		c.from = bufio.NewScanner(errs)
+	}
+	if _, err := io.WriteString(c.to, strings.Join(commands, "\n")+"\n"+endOfAnswer+"\n"); err == nil {
+		for c.from.Scan() {
+			if strings.Contains(c.from.Text(), endOfAnswer) {
+				return strings.TrimSpace(text), false, nil
+			}
+			text += c.from.Text() + "\n"
+		}
+	}
+	c.to = nil
+	return strings.TrimSpace(text), true, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -248,7 +308,7 @@ func (f *farm) move(ctx context.Context, j *job) error {
 		f.seen.Store(j.host+">"+host, true)
 	}
 	j.runs[run], j.last, j.host = host, run, host
-	_, err := command(ctx, "scontrol", "requeuehold", id)
+	err := f.control.do(ctx, "requeuehold "+id)
 	for asked := time.Now(); err == nil; {
 		var yes bool
 		if yes, err = f.pending(ctx, id, asked); yes {
@@ -261,11 +321,9 @@ func (f *farm) move(ctx context.Context, j *job) error {
 	return err
 }
 
-// start lets a pending job start on a host. One scontrol does both: on an emulated host its
-// start takes longest. It was seen to end with 0 before it had read all (24.11): see move.
+// start lets a pending job start on a host.
 func (f *farm) start(ctx context.Context, id, host string) error {
-	_, err := commandWith(ctx, "update job="+id+" ReqNodeList="+host+" StartTime=now\nrelease "+id+"\n", "scontrol")
-	return err
+	return f.control.do(ctx, "update job="+id+" ReqNodeList="+host+" StartTime=now", "release "+id)
 }
 
 // pending reports whether a list of the queue that was begun after a time has the job as

@@ -24,7 +24,7 @@ import (
 const (
 	hosts, slots = 3, 3
 	items        = 10_000
-	perRound     = 90
+	perRound     = 180
 	// slurmdTime is how long Slurm waits for a host that does not answer, before it runs the host's
 	// jobs elsewhere. The host runs them on meanwhile.
 	slurmdTime = 10 * time.Second
@@ -121,7 +121,7 @@ func (s *scene) begin() {
 		s.Fatal(err)
 	}
 	s.split = s.Background(s.ctx, "asplit", "--no-qualify", "--slots", strconv.Itoa(slots), "--round", strconv.Itoa(perRound), "-J", "troubled",
-		"--report", "--keep", "--range", fmt.Sprintf("1-%d", items), "sh", "-c", `echo "$1 $SLURM_JOB_ID" >>"$0"; sleep 0.1; echo "result $1"`, s.executed, "{}")
+		"--report", "--keep", "--range", fmt.Sprintf("1-%d", items), "sh", "-c", `echo "$1 $SLURM_JOB_ID" >>"$0"; sleep 0.05; echo "result $1"`, s.executed, "{}")
 	s.split.Stdout, s.split.Stderr = results, said
 	if err := s.split.Start(); err != nil {
 		s.Fatal(err)
@@ -179,7 +179,7 @@ func (s *scene) trouble() {
 			s.members = append(s.members, strings.TrimSpace(id))
 		},
 	}
-	for s.pause(s.between(time.Second, 4*time.Second)) {
+	for s.pause(s.between(3*time.Second, 12*time.Second)) {
 		var names []string // those that came least
 		for name := range troubles {
 			switch {
