@@ -14,12 +14,14 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/random"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/lease"
 	"github.com/allotment-hpc/allotment/lease/serve"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 func serveCommand(p process) *cli.Command {
@@ -30,6 +32,7 @@ func serveCommand(p process) *cli.Command {
 			"of its host, a holder requests slots and frees them; both are there as long as their connection.\n" +
 			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.",
 		Flags: []cli.Flag{
+			nameFlag("serve as the manager `NAME`, which shares nothing with others; default: as the one without a name"),
 			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file"},
 			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
 			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
@@ -45,16 +48,38 @@ func serveCommand(p process) *cli.Command {
 			if c.NArg() > 0 {
 				return shell.Usagef("serve takes no arguments")
 			}
-			return p.serve(c.Context, c.String("listen"), lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)})
+			name, err := managerName(c)
+			if err != nil {
+				return err
+			}
+			return p.serve(c.Context, name, c.String("listen"), lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)})
 		},
 	}
 }
 
-// Names in the directory of serve.
-const (
-	serveSocket = "asplit.sock"
-	serveKey    = "asplit.key"
-)
+// nameFlag is the option that names one of a user's managers.
+func nameFlag(usage string) cli.Flag { return &cli.StringFlag{Name: "name", Usage: usage} }
+
+// managerName returns the option --name; "" if it is not set.
+func managerName(c *cli.Context) (string, error) {
+	name := c.String("name")
+	if !c.IsSet("name") {
+		return "", nil
+	}
+	if err := split.CheckName(name); err != nil {
+		return "", shell.Usagef("option --name: %w", err)
+	}
+	return name, nil
+}
+
+// managerFiles are the paths of one manager's files, without their extensions .sock, .key and .lock.
+// Managers of different names share nothing (R50).
+func managerFiles(dir, name string) string {
+	if name != "" {
+		name = "-" + name
+	}
+	return filepath.Join(dir, "asplit"+name)
+}
 
 // serveDir is where this user's serve has its socket. A user of the system's farm can't write in the
 // system's own directory.
@@ -75,7 +100,7 @@ func serveDir(env func(string) string, uid int) (home.Paths, error) {
 }
 
 // serve serves until the context ends.
-func (p process) serve(ctx context.Context, address string, limits lease.Limits) (err error) {
+func (p process) serve(ctx context.Context, name, address string, limits lease.Limits) (err error) {
 	paths, err := serveDir(os.Getenv, os.Getuid())
 	if err != nil {
 		return err
@@ -83,7 +108,16 @@ func (p process) serve(ctx context.Context, address string, limits lease.Limits)
 	if err := paths.Prepare(); err != nil {
 		return err
 	}
-	socket := filepath.Join(paths.Runtime, serveSocket)
+	files := managerFiles(paths.Runtime, name)
+	socket := files + ".sock"
+	lock, err := flock.Open(ctx, files+".lock", 0)
+	if errors.Is(err, flock.ErrHeld) {
+		return fmt.Errorf("another asplit serve serves %s: end it, or choose another --name", socket)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
 	listener, err := listen.Unix(ctx, socket, listen.Names{Socket: "the socket of asplit serve", Program: "asplit serve", Key: "ALLOTMENT_HOME"})
 	if err != nil {
 		return err
@@ -102,7 +136,7 @@ func (p process) serve(ctx context.Context, address string, limits lease.Limits)
 		}
 		listeners = append(listeners, l)
 		options.Key = random.Text()
-		key := filepath.Join(paths.Runtime, serveKey)
+		key := files + ".key"
 		if err := disk.Replace(disk.OS(), key, 0o600, []byte(options.Key+"\n")); err != nil {
 			return fmt.Errorf("write the key file: %w", err)
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,7 +24,7 @@ func topCommand(p process) *cli.Command {
 		Name:        "top",
 		Usage:       "list the workers, leases and waiting requests of asplit serve",
 		Description: "Requests are listed in the order in which they are served. CORES are free and all, or those of each slot.",
-		Flags:       table.Flags(),
+		Flags:       append([]cli.Flag{nameFlag("ask the manager `NAME`; default: the one without a name")}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			format, err := table.FormatOf(c)
 			if err != nil {
@@ -34,7 +33,11 @@ func topCommand(p process) *cli.Command {
 			if c.NArg() > 0 {
 				return shell.Usagef("top takes no arguments")
 			}
-			v, err := askView(c.Context)
+			name, err := managerName(c)
+			if err != nil {
+				return err
+			}
+			v, err := askView(c.Context, name)
 			if err != nil {
 				return err
 			}
@@ -45,20 +48,23 @@ func topCommand(p process) *cli.Command {
 
 const maxView = 256 << 20 // bytes
 
-// askView asks this user's asplit serve what it knows.
-func askView(ctx context.Context) (*lease.View, error) {
+// askView asks this user's asplit serve of that name what it knows.
+func askView(ctx context.Context, name string) (*lease.View, error) {
 	paths, err := serveDir(os.Getenv, os.Getuid())
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(paths.Runtime, serveSocket)
+	socket, start := managerFiles(paths.Runtime, name)+".sock", "asplit serve"
+	if name != "" {
+		start += " --name " + name
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://asplit/v1/view", nil)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := listen.Client(socket, 10*time.Second).Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask asplit serve on %s: %w: start it with asplit serve", socket, err)
+		return nil, fmt.Errorf("ask asplit serve on %s: %w: start it with %s", socket, err, start)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {

@@ -176,11 +176,14 @@ func (w *workspace) runStep(t *testing.T, page string, s step) {
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t, "pba", "allotd", "ahostd", "asplit", "asplit-task", "astate")
-	for _, page := range []string{"README.md", "docs/hosts.md", "docs/operate.md", "docs/plan.md", "docs/state.md", "docs/symptoms.md", "docs/use.md"} {
+	for _, page := range []string{"README.md", "docs/hosts.md", "docs/leases.md", "docs/operate.md", "docs/plan.md", "docs/state.md", "docs/symptoms.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath("python3"); err != nil && page == "docs/use.md" {
 				t.Skip("skip: python3 is missing: one of the page's jobs is a Python program")
+			}
+			if _, err := exec.LookPath("curl"); err != nil && page == "docs/leases.md" {
+				t.Skip("skip: curl is missing: the page's workers are curls")
 			}
 			newWorkspace(t, built).runPage(t, page)
 		})
