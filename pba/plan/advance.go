@@ -24,19 +24,20 @@ func (f *farm) updateFates() {
 			lost[j.ID] = j
 		}
 	}
-	finished := f.finished()
+	past := f.past()
 	for i := range memory.Reclaims {
 		r := &memory.Reclaims[i]
 		r.Victims = slices.Clone(r.Victims)
 		for k := range r.Victims {
 			victim := &r.Victims[k]
 			j := f.byID[victim.ID]
+			if j == nil {
+				f.settleSave(r, victim, past[victim.ID])
+			}
 			switch ended := lost[victim.ID]; {
 			case ended != nil && ended.Mark == r.Mark() && (victim.Fate == Intended || victim.Fate == Taken):
 				victim.Fate = Lost
 				f.warn("the requeue of job %s of %s ended it, and the queue did not put it back: it must be submitted again", victim.ID, victim.User)
-			case j == nil && victim.Save > 0 && (victim.Fate == Intended || victim.Fate == Taken) && finished[victim.ID] != nil && finished[victim.ID].Mark == r.Mark():
-				victim.Fate = Finished
 			case j == nil && victim.Save > 0 && victim.Saved == "" && victim.Fate == Taken && !victim.Released && f.endedJob(victim.ID) == nil:
 				victim.Fate = Lost // Slurm forgets a job that has ended and was not requeued in time
 				f.warn("job %s of %s was asked to save itself, and the queue forgot it before it was requeued: it must be submitted again", victim.ID, victim.User)

@@ -99,20 +99,52 @@ func (f *farm) updateSave(r *Reclaim, victim *Victim, j *job) {
 	if (j.State == backends.Running || j.State == backends.Suspended) && j.Started.Equal(victim.Started) {
 		return // its owner may stop it meanwhile
 	}
-	if j.FailedSaves == 0 {
-		victim.Saved, j.mem.GaveWay = Saved, true
+	if victim.Saved = savedItself(j.Job); victim.Saved == Saved {
+		j.mem.GaveWay = true
 		return
 	}
-	victim.Saved = SaveFailed
 	j.mem.Lost += victim.Loss()
 }
 
-// finished returns the jobs that ended with exit status 0, by ID: one that was asked to save
-// itself and had only to end is not preempted for good.
-func (f *farm) finished() map[backends.ID]*backends.Job {
+// settleSave records what became of a victim that was asked to save itself and has ended since
+// the last cycle. If that was in the run in which it was asked, with exit status 0, it had only to
+// end, and is not preempted for good. If it had left that run before, the queue's count of failures
+// says how: its end says nothing of its save.
+func (f *farm) settleSave(r *Reclaim, victim *Victim, ended *backends.Job) {
+	switch {
+	case victim.Save == 0 || victim.Saved != NotSaved || victim.Fate != Intended && victim.Fate != Taken:
+	case ended == nil || ended.Mark != r.Mark():
+	case r.hadLeft(victim, ended):
+		victim.Fate, victim.Saved = Taken, savedItself(ended)
+	case ended.ExitCode == 0:
+		victim.Fate = Finished
+	}
+}
+
+// hadLeft reports whether a victim had left the run that is meant before it ended: it ended in a
+// later one, or was ended while it waited, and has no start. A start before the reclaim is of the
+// run that is meant, also if it is another than was seen: queues show resumed runs in several ways.
+func (r *Reclaim) hadLeft(victim *Victim, ended *backends.Job) bool {
+	if ended.Started.IsZero() {
+		return ended.ExitCode != 0
+	}
+	return !ended.Started.Equal(victim.Started) && !ended.Started.Before(r.Planned)
+}
+
+// savedItself returns what the queue's count of failures says of the last run that was asked to
+// save itself.
+func savedItself(j *backends.Job) SaveResult {
+	if j.FailedSaves == 0 {
+		return Saved
+	}
+	return SaveFailed
+}
+
+// past returns the jobs that ended since the last cycle, by ID, but those that their requeue ended.
+func (f *farm) past() map[backends.ID]*backends.Job {
 	all := map[backends.ID]*backends.Job{}
 	for i := range f.state.Farm.Ended {
-		if j := &f.state.Farm.Ended[i]; !j.Lost && j.ExitCode == 0 {
+		if j := &f.state.Farm.Ended[i]; !j.Lost {
 			all[j.ID] = j
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,23 +111,13 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 		fate  Fate
 		saved SaveResult
 	}{
-		"it saves itself still": {end: func(*scene, *backends.Job) {}, fate: Taken},
-		"saved":                 {end: func(_ *scene, j *backends.Job) { j.State = backends.Pending }, fate: Taken, saved: Saved},
-		"failed":                {end: func(_ *scene, j *backends.Job) { j.State, j.FailedSaves = backends.Pending, 1 }, fate: Taken, saved: SaveFailed},
-		"saved, and runs again": {end: func(s *scene, j *backends.Job) { j.Started = s.now }, fate: Taken, saved: Saved},
-		"it had only to end": {end: func(s *scene, j *backends.Job) {
-			ended := *j
-			ended.State, ended.Ended = backends.Done, s.now
-			s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
-			s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
-		}, fate: Finished},
-		"it was killed meanwhile": {end: func(s *scene, j *backends.Job) {
-			ended := *j
-			ended.State, ended.Ended, ended.ExitCode = backends.Exited, s.now, 137
-			s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
-			s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
-		}, fate: Taken},
-		"the queue forgot it": {end: func(s *scene, _ *backends.Job) { s.state.Farm.Jobs = s.state.Farm.Jobs[1:] }, fate: Lost},
+		"it saves itself still":   {end: func(*scene, *backends.Job) {}, fate: Taken},
+		"saved":                   {end: func(_ *scene, j *backends.Job) { j.State = backends.Pending }, fate: Taken, saved: Saved},
+		"failed":                  {end: func(_ *scene, j *backends.Job) { j.State, j.FailedSaves = backends.Pending, 1 }, fate: Taken, saved: SaveFailed},
+		"saved, and runs again":   {end: func(s *scene, j *backends.Job) { j.Started = s.now }, fate: Taken, saved: Saved},
+		"it had only to end":      {end: func(s *scene, j *backends.Job) { s.endWith(j.ID, 0) }, fate: Finished},
+		"it was killed meanwhile": {end: func(s *scene, j *backends.Job) { s.endWith(j.ID, 137) }, fate: Taken},
+		"the queue forgot it":     {end: func(s *scene, _ *backends.Job) { s.state.Farm.Jobs = s.state.Farm.Jobs[1:] }, fate: Lost},
 	} {
 		s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
 		s.ripen()
@@ -143,6 +134,87 @@ func TestFateOfCheckpoint(t *testing.T) { // R33
 		s.state.Farm.Ended = nil // those since the last cycle
 		if v := s.cycle().Memory.Reclaims[0].Victims[0]; v.Fate != c.fate || v.Saved != c.saved {
 			t.Errorf("%s: a cycle later: %+v", name, v)
+		}
+	}
+}
+
+// endWith ends a job as the queue would: its snapshots have it among those that ended.
+func (s *scene) endWith(id backends.ID, exitCode int) {
+	ended := *s.at(id)
+	ended.State, ended.Ended, ended.ExitCode = backends.Done, s.now, exitCode
+	if exitCode != 0 {
+		ended.State = backends.Exited
+	}
+	s.state.Farm.Ended = append(s.state.Farm.Ended, ended)
+	s.state.Farm.Jobs = slices.DeleteFunc(s.state.Farm.Jobs, func(j backends.Job) bool { return j.ID == id })
+}
+
+// What becomes of a victim after the run in which it was asked says nothing of its save, whether a
+// cycle saw it between the two or not.
+func TestVictimThatRanAgainEnds(t *testing.T) { // R33
+	for saved, failed := range map[SaveResult]int{Saved: 0, SaveFailed: 1} {
+		for how, end := range map[string]struct {
+			waits    bool
+			exitCode int
+		}{
+			"done in its next run":   {exitCode: 0},
+			"failed in its next run": {exitCode: 3},
+			"killed while it waited": {waits: true, exitCode: 137},
+		} {
+			for name, seen := range map[string]struct{ asked, after bool }{
+				"seen twice":    {asked: true, after: true},
+				"seen as asked": {asked: true},
+				"seen after it": {after: true},
+				"not seen":      {},
+			} {
+				s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
+				s.ripen()
+				s.at(victim).Mark = "r1"
+				if seen.asked {
+					s.cycle()
+				}
+				s.now = s.now.Add(10 * time.Minute)
+				j := s.at(victim)
+				if j.Started, j.FailedSaves = s.now, failed; end.waits {
+					j.State, j.Started, j.Hosts = backends.Pending, time.Time{}, nil
+				}
+				if seen.after {
+					s.cycle()
+				}
+				s.endWith(victim, end.exitCode)
+				for range 2 {
+					if v := s.cycle().Memory.Reclaims[0].Victims[0]; v.Fate != Taken || v.Saved != saved {
+						t.Errorf("%s, %s, %s: %+v", saved, how, name, v)
+					}
+					s.state.Farm.Ended = nil // those since the last cycle
+				}
+			}
+		}
+	}
+}
+
+// A queue may show the run in which a victim had only to end with another start: a resumed one's
+// is that of its resumption, or that of all.
+func TestVictimThatEndsInTheRunThatIsMeant(t *testing.T) { // R33
+	for name, started := range map[string]func(was time.Time) time.Time{
+		"its start":  func(was time.Time) time.Time { return was },
+		"an earlier": func(was time.Time) time.Time { return was.Add(-time.Hour) },
+		"a later":    func(was time.Time) time.Time { return was.Add(time.Minute) },
+		"none":       func(time.Time) time.Time { return time.Time{} },
+	} {
+		for _, seen := range []bool{false, true} {
+			s, victim, _ := newSavingScene(t, "SIGUSR1:90s")
+			s.ripen()
+			s.at(victim).Mark = "r1"
+			if seen {
+				s.cycle()
+			}
+			j := s.at(victim)
+			j.Started = started(j.Started)
+			s.endWith(victim, 0)
+			if v := s.cycle().Memory.Reclaims[0].Victims[0]; v.Fate != Finished || v.Saved != NotSaved {
+				t.Errorf("%s, seen %v: %+v", name, seen, v)
+			}
 		}
 	}
 }
