@@ -1,11 +1,13 @@
 package laws
 
 import (
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -14,8 +16,12 @@ import (
 // mostToSave is checkpoint.max of the farms, in seconds.
 const mostToSave = 40
 
+// neverSaves is the time that a job would need to save itself that works on when it is asked to:
+// it is done within what it says, or has failed.
+const neverSaves = 3600
+
 // drawSaves lets jobs of most farms save themselves on demand, within what they say or
-// not, and periodically.
+// not, and periodically. Some end before they have saved themselves.
 func (f *farm) drawSaves(t *rapid.T, d dice) {
 	pick := func(what string, n ...int) int { return n[d.percent.Draw(t, what)*len(n)/100] }
 	if d.percent.Draw(t, "saves") < 25 {
@@ -26,8 +32,11 @@ func (f *farm) drawSaves(t *rapid.T, d dice) {
 		if d.percent.Draw(t, "job that saves") < 40 {
 			continue
 		}
-		j.Saves = pick("says it saves itself in", 5, 20, 20, mostToSave, 90)
-		j.SaveTakes = pick("saves itself in", 1, j.Saves/2, j.Saves+20, 0)
+		j.Saves = pick("says it saves itself in", 20, mostToSave, 5, 20, 90)
+		j.SaveTakes = pick("saves itself in", 1, neverSaves, neverSaves, j.Saves/2, neverSaves, j.Saves+20, 0)
+		if j.SaveTakes == neverSaves {
+			j.Takes, j.Saves = pick("works on, and takes", 60, 80, 60, 100), min(mostToSave, f.HoldLimit-int(2*cycle/time.Second))
+		}
 		j.Every = pick("saves itself every", 0, 0, 30, 100)
 	}
 }
@@ -46,9 +55,70 @@ type runOf struct {
 	started time.Time
 }
 
+// askOf is a reclaim's asking a job to save itself.
+type askOf struct {
+	reclaim int64
+	job     backends.ID
+}
+
+// endOfAsk is how the run ended in which a job was asked to save itself.
+type endOfAsk string
+
+const (
+	goesOn      endOfAsk = "goes on"
+	endsSaved   endOfAsk = "saved" // the queue has the job's work
+	endsUnsaved endOfAsk = "failed, and put back"
+	endsDone    endOfAsk = "done" // with exit status 0, and the job with it
+	endsDead    endOfAsk = "ended with its job"
+	endsUnseen  endOfAsk = "not known" // the queue said nothing of it
+)
+
+// saveBooks are what the queue said of the runs that were asked to save themselves.
+type saveBooks struct {
+	open map[backends.ID]askOf // of runs that have not ended
+	ends map[askOf]endOfAsk
+}
+
+func newSaveBooks() saveBooks {
+	return saveBooks{open: map[backends.ID]askOf{}, ends: map[askOf]endOfAsk{}}
+}
+
+func (b *saveBooks) ask(job backends.ID, reclaim int64) {
+	b.open[job] = askOf{reclaim, job}
+	b.ends[b.open[job]] = goesOn
+}
+
+func (b *saveBooks) end(job backends.ID, how endOfAsk) {
+	if ask, asked := b.open[job]; asked {
+		b.ends[ask] = how
+		delete(b.open, job)
+	}
+}
+
+func (b *saveBooks) watch(e manager.Effect) {
+	switch e := e.(type) {
+	case manager.StartRun:
+		b.end(e.ID, endsUnseen)
+	case manager.Notice:
+		switch {
+		case strings.HasPrefix(e.Text, backends.CheckpointMade):
+			b.end(e.ID, endsSaved)
+		case strings.HasPrefix(e.Text, backends.CheckpointFailed):
+			b.end(e.ID, endsUnsaved)
+		}
+	case manager.Finished:
+		how := endsDead
+		if e.Job.State == backends.Done {
+			how = endsDone
+		}
+		b.end(e.Job.ID, how)
+	}
+}
+
 // lawSaves: a job that saves itself on demand is asked to, once in a run, and each other one
-// is not; what is remembered of it as lost is what it did not save; and those that lost nothing
-// go before other victims.
+// is not; what is recorded of it is how that run ended, whatever becomes of the next one; what is
+// remembered of it as lost is what it did not save; and those that lost nothing go before other
+// victims.
 func (d *drive) lawSaves(r *pba.Result, after *backends.Snapshot) {
 	jobs := map[backends.ID]*backends.Job{}
 	for i := range r.State.Farm.Jobs {
@@ -66,11 +136,6 @@ func (d *drive) lawSaves(r *pba.Result, after *backends.Snapshot) {
 			d.breach(lawSaves, "job %v (%s, %d failed) is asked to save itself by %+v, want %v", a.Job, jobs[a.Job].Tag, jobs[a.Job].FailedSaves, a.Save, want)
 		}
 	}
-	for _, o := range r.Outcomes {
-		if a := &r.Plan.Actions[o.Action]; o.Result == ledger.Done && a.Verb == plan.Requeue && a.Save.OnDemand() {
-			d.asked[runOf{a.Job, a.Started}] = true
-		}
-	}
 	lost := map[backends.ID]float64{}
 	for i := range r.Plan.Memory.Reclaims {
 		r := &r.Plan.Memory.Reclaims[i]
@@ -81,6 +146,12 @@ func (d *drive) lawSaves(r *pba.Result, after *backends.Snapshot) {
 	for id, m := range r.Plan.Memory.Jobs {
 		if was := r.State.Memory.Jobs[id].Lost; m.Lost > was && lost[id] == 0 {
 			d.breach(lawSaves, "job %v lost nothing to a reclaim of this hour, and %v slot-seconds are added to what it lost", id, m.Lost-was)
+		}
+	}
+	for _, o := range r.Outcomes {
+		if a := &r.Plan.Actions[o.Action]; o.Result == ledger.Done && a.Verb == plan.Requeue && a.Save.OnDemand() {
+			d.asked[runOf{a.Job, a.Started}] = true
+			d.usage.saves.ask(a.Job, a.Reclaim)
 		}
 	}
 	d.judgeWhoComesBack(&r.Plan, after)
@@ -106,11 +177,35 @@ func (f *farm) mustSave(j *backends.Job) time.Duration {
 	return 0
 }
 
+// judgeEnd checks what is recorded of a victim against how the run ended in which it was asked to
+// save itself.
+func (d *drive) judgeEnd(r *plan.Reclaim, v *plan.Victim) {
+	ask := askOf{r.ID, v.ID}
+	how, asked := d.usage.saves.ends[ask]
+	right := true
+	switch {
+	case !asked:
+		right = v.Fate != plan.Finished
+	case how == goesOn:
+		right = v.Fate == plan.Taken && v.Saved == plan.NotSaved
+	case how == endsSaved:
+		right = v.Fate == plan.Taken && v.Saved == plan.Saved
+	case how == endsUnsaved:
+		right = v.Fate == plan.Taken && v.Saved == plan.SaveFailed
+	case how == endsDone:
+		right = v.Fate == plan.Finished && v.Saved == plan.NotSaved
+		d.met[metFinished] = d.met[metFinished] || right
+	case how == endsDead:
+		right = v.Fate != plan.Finished && v.Saved == plan.NotSaved
+	}
+	if !right {
+		d.breach(lawSaves, "the run in which reclaim %d asked job %v to save itself: %s; recorded: %+v", r.ID, v.ID, how, v)
+	}
+}
+
 // judgeSave checks what is recorded of a victim against the queue's own count.
 func (d *drive) judgeSave(r *plan.Reclaim, v *plan.Victim, j *backends.Job, lost map[backends.ID]float64) {
-	if v.Fate == plan.Finished {
-		d.met[metFinished] = true
-	}
+	d.judgeEnd(r, v)
 	if v.Fate != plan.Taken {
 		return
 	}

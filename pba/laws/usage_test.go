@@ -16,6 +16,7 @@ type usage struct {
 	memory map[string]int64
 	gpus   map[string]int
 	runs   map[backends.ID]*useOfRun
+	saves  saveBooks
 	broken string
 
 	apart    bool   // memory is for a law of its own
@@ -30,7 +31,7 @@ type useOfRun struct {
 }
 
 func newUsage(hosts []backends.Host) *usage {
-	u := &usage{hosts: map[string]backends.Host{}, slots: map[string]int{}, memory: map[string]int64{}, gpus: map[string]int{}, runs: map[backends.ID]*useOfRun{}}
+	u := &usage{hosts: map[string]backends.Host{}, slots: map[string]int{}, memory: map[string]int64{}, gpus: map[string]int{}, runs: map[backends.ID]*useOfRun{}, saves: newSaveBooks()}
 	for _, h := range hosts {
 		u.hosts[h.Name] = h
 	}
@@ -38,6 +39,7 @@ func newUsage(hosts []backends.Host) *usage {
 }
 
 func (u *usage) watch(at time.Time, e manager.Effect) {
+	u.saves.watch(e)
 	switch e := e.(type) {
 	case manager.StartRun:
 		if u.runs[e.ID] != nil {
