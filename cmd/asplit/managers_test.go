@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +21,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/lease"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // floodConnections is the number of connections that a manager's socket takes at a time. It is more
@@ -27,7 +28,7 @@ import (
 const floodConnections = 4096
 
 // managerTime bounds the test: nothing in it waits for a time.
-const managerTime = 5 * time.Minute
+const managerTime = 8 * time.Minute
 
 // manager is a running asplit serve, and what its user knows of it.
 type manager struct {
@@ -37,16 +38,17 @@ type manager struct {
 	program     string
 	process     *os.Process
 	socket, key string
+	certificate string // its file; empty: it has none
 	url         string // of its TCP listener
 	client      *http.Client
 }
 
 // startManager starts an asplit serve, and returns when it serves.
-func startManager(ctx context.Context, t *testing.T, program, home, name string) *manager {
+func startManager(ctx context.Context, t *testing.T, program, home, name, address string) *manager {
 	t.Helper()
 	m := &manager{T: t, ctx: ctx, name: name, home: home, program: program, socket: filepath.Join(home, "asplit-"+name+".sock")}
 	m.client = listen.Client(m.socket, 0)
-	cmd := m.command("serve", "--name", name, "--listen", "127.0.0.1:0", "--idle", "0s", "--max-workers", fmt.Sprint(floodConnections))
+	cmd := m.command("serve", "--name", name, "--listen", address, "--idle", "0s", "--max-workers", fmt.Sprint(floodConnections))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,20 +65,39 @@ func startManager(ctx context.Context, t *testing.T, program, home, name string)
 	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "serving "+m.socket {
-		var file string
-		if _, err := fmt.Sscanf(lines.Text(), "serving %s key in %s", &m.url, &file); err != nil {
+		url, files, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "serving "), ", key in ")
+		file, certificate, _ := strings.Cut(files, ", certificate in ")
+		key, err := os.ReadFile(file)
+		if err != nil || !ok || file != filepath.Join(home, "asplit-"+name+".key") {
 			t.Fatalf("%q: %v", lines.Text(), err)
 		}
-		key, err := os.ReadFile(file)
-		if err != nil || file != filepath.Join(home, "asplit-"+name+".key") {
-			t.Fatalf("key file %s: %v", file, err)
-		}
-		m.url, m.key = strings.TrimSuffix(m.url, ","), strings.TrimSpace(string(key))
+		m.url, m.key, m.certificate = url, strings.TrimSpace(string(key)), certificate
 	}
 	if m.url == "" || lines.Err() != nil {
 		t.Fatalf("manager %s does not serve: %v", name, lines.Err())
 	}
 	return m
+}
+
+// buildAsplit builds asplit alone, which needs no queue here.
+func buildAsplit(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "asplit")
+	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build asplit: %v\n%s", err, text)
+	}
+	return program
+}
+
+// managerHome returns a directory that ends with the test.
+func managerHome(t *testing.T) string {
+	t.Helper()
+	home, err := os.MkdirTemp("", "two-") // t.TempDir() is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	return home
 }
 
 // command returns a command line of asplit in the manager's home.
@@ -224,13 +245,8 @@ func TestTwoManagers(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), managerTime)
 	defer stop()
-	program := filepath.Join(programs.Build(t, "asplit"), "asplit")
-	home, err := os.MkdirTemp("", "two-") // t.TempDir() is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(home) })
-	high, low := startManager(ctx, t, program, home, "high"), startManager(ctx, t, program, home, "low")
+	program, home := buildAsplit(t), managerHome(t)
+	high, low := startManager(ctx, t, program, home, "high", "127.0.0.1:0"), startManager(ctx, t, program, home, "low", "127.0.0.1:0")
 
 	worker := high.worker("w1", "high1", 2000)
 	high.worker("w2", "high2", 1000)
@@ -353,4 +369,86 @@ func checkTop(m *manager) {
 	if text, err := m.command("top").CombinedOutput(); err == nil || !bytes.Contains(text, []byte("start it with asplit serve\n")) {
 		m.Errorf("asplit top without a name: %v, %s", err, text)
 	}
+}
+
+// TestOtherHosts: to an address that other hosts reach a worker comes by curl, with the certificate and
+// the key; nothing there answers without TLS, and no file is left.
+func TestOtherHosts(t *testing.T) {
+	address := foreignAddress(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("skip: there is no curl")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), managerTime)
+	defer stop()
+	home := managerHome(t)
+	m := startManager(ctx, t, buildAsplit(t), home, "far", address)
+	for file, want := range map[string]os.FileMode{"asplit-far.key": 0o600, "asplit-far.pem": 0o644} {
+		if info, err := os.Stat(filepath.Join(home, file)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v; want mode %v", file, info, err, want)
+		}
+	}
+	header := filepath.Join(home, "header")
+	if err := os.WriteFile(header, []byte("Authorization: Bearer "+m.key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	curl := func(args ...string) (string, error) {
+		args = append([]string{"--silent", "--noproxy", "*", "--output", filepath.Join(home, "out"), "--write-out", "%{http_code}"}, args...)
+		text, err := exec.CommandContext(ctx, "curl", args...).Output()
+		return string(text), err
+	}
+	view := m.url + "/v1/view"
+	if code, err := curl("--cacert", m.certificate, "-H", "@"+header, view); code != "200" {
+		t.Errorf("with certificate and key: %s, %v", code, err)
+	}
+	if code, err := curl("--cacert", m.certificate, view); code != "403" {
+		t.Errorf("without the key: %s, %v", code, err)
+	}
+	if code, err := curl("-H", "@"+header, view); code != "000" || err == nil {
+		t.Errorf("without the certificate: %s", code)
+	}
+	if code, _ := curl("-H", "@"+header, "http"+strings.TrimPrefix(view, "https")); code == "200" {
+		t.Error("without TLS it answers")
+	}
+	worker := exec.CommandContext(ctx, "curl", "--silent", "--no-buffer", "--noproxy", "*", "--cacert", m.certificate, "-H", "@"+header,
+		"-d", `{"worker":"w","host":"h","milli_cores":1000}`, m.url+"/v1/workers")
+	out, err := worker.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() { // its token
+		t.Fatal("the worker is not admitted")
+	}
+	h := m.holder("h")
+	m.want(http.StatusAccepted, "POST", "/v1/requests", h.token, `{"id":"r"}`)
+	if g := h.next(); g["worker"] != "w" || !lines.Scan() || !strings.Contains(lines.Text(), `"lock":1`) {
+		t.Errorf("%v is granted, the worker gets %s", g, lines.Text())
+	}
+	m.signal(syscall.SIGTERM)
+	for lines.Scan() {
+	}
+	_ = worker.Wait() // its connection ends
+	_, _ = m.process.Wait()
+	if left, _ := filepath.Glob(filepath.Join(home, "*.[kps]e[ym]")); len(left) > 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+// foreignAddress returns an address of this machine that is not of its loopback, with port 0.
+func foreignAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
+			return netip.AddrPortFrom(p.Addr(), 0).String()
+		}
+	}
+	t.Skip("skip: this machine has the loopback alone")
+	return ""
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +34,7 @@ func serveCommand(p process) *cli.Command {
 			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.",
 		Flags: []cli.Flag{
 			nameFlag("serve as the manager `NAME`, which shares nothing with others; default: as the one without a name"),
-			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file"},
+			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file, and come by TLS to an address that other hosts reach"},
 			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
 			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
 		},
@@ -72,7 +73,7 @@ func managerName(c *cli.Context) (string, error) {
 	return name, nil
 }
 
-// managerFiles are the paths of one manager's files, without their extensions .sock, .key and .lock.
+// managerFiles are the paths of one manager's files, without their extensions: .sock, .key, .pem, .lock.
 // Managers of different names share nothing (R50).
 func managerFiles(dir, name string) string {
 	if name != "" {
@@ -130,18 +131,25 @@ func (p process) serve(ctx context.Context, name, address string, limits lease.L
 	}()
 	options := serve.Options{Limits: limits, UID: os.Getuid()}
 	if address != "" {
-		l, err := listenHere(ctx, address)
+		l, certificate, err := listenAt(ctx, address)
 		if err != nil {
 			return err
 		}
 		listeners = append(listeners, l)
 		options.Key = random.Text()
-		key := files + ".key"
-		if err := disk.Replace(disk.OS(), key, 0o600, []byte(options.Key+"\n")); err != nil {
+		about := fmt.Sprintf("serving http://%s, key in %s.key", l.Addr(), files)
+		if certificate != nil {
+			if err := disk.Replace(disk.OS(), files+".pem", 0o644, certificate); err != nil {
+				return fmt.Errorf("write the certificate: %w", err)
+			}
+			defer func() { err = errors.Join(err, os.Remove(files+".pem")) }()
+			about = fmt.Sprintf("serving https://%s, key in %s.key, certificate in %s.pem", l.Addr(), files, files)
+		}
+		if err := disk.Replace(disk.OS(), files+".key", 0o600, []byte(options.Key+"\n")); err != nil {
 			return fmt.Errorf("write the key file: %w", err)
 		}
-		defer func() { err = errors.Join(err, os.Remove(key)) }()
-		fmt.Fprintf(p.stdout, "serving http://%s, key in %s\n", l.Addr(), key)
+		defer func() { err = errors.Join(err, os.Remove(files+".key")) }()
+		fmt.Fprintln(p.stdout, about)
 	}
 	fmt.Fprintf(p.stdout, "serving %s\n", socket)
 	s := serve.New(options)
@@ -158,16 +166,23 @@ func (p process) serve(ctx context.Context, name, address string, limits lease.L
 	return err
 }
 
-// listenHere listens on an address of this machine's loopback: what is sent is not encrypted.
-func listenHere(ctx context.Context, address string) (net.Listener, error) {
+// listenAt listens on an address of this machine: by TLS, with the certificate returned, if other hosts
+// can come there, without on the loopback.
+func listenAt(ctx context.Context, address string) (l net.Listener, certificate []byte, err error) {
 	a, err := netip.ParseAddrPort(address)
-	if err != nil || !a.Addr().IsLoopback() {
-		return nil, shell.Usagef("option --listen: %q: want an address of this machine alone, such as 127.0.0.1:7070; "+
-			"from another host come by ssh -L", address)
+	if err != nil || a.Addr().IsUnspecified() || a.Addr().IsMulticast() || a.Addr().Zone() != "" {
+		return nil, nil, shell.Usagef("option --listen: %q: want one address of this machine, such as 127.0.0.1:7070: its certificate names it", address)
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.String())
+	l, err = new(net.ListenConfig).Listen(ctx, "tcp", a.String())
 	if err != nil {
-		return nil, fmt.Errorf("serve %s: %w: choose another --listen", address, err)
+		return nil, nil, fmt.Errorf("serve %s: %w: choose another --listen", address, err)
 	}
-	return l, nil
+	if a.Addr().Unmap().IsLoopback() {
+		return l, nil, nil
+	}
+	config, certificate, err := serve.Certificate(time.Now(), a.Addr())
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	return tls.NewListener(l, config), certificate, nil
 }

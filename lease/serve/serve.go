@@ -27,8 +27,9 @@ import (
 
 // Bounds of the face.
 const (
-	maxBody        = 16 << 10 // bytes of a request's body
-	maxConnections = 4096
+	maxBody        = 16 << 10         // bytes of a request's body
+	maxConnections = 4096             // of a listener
+	maxOfNetwork   = 1024             // of them, from one other host, or one network of IPv6
 	maxLines       = 100_000          // that wait for one connection; more close it
 	lineTime       = 10 * time.Second // in which the other end takes a line
 	bodyTime       = 10 * time.Second // in which a body has come
@@ -82,11 +83,21 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
 	defer stop()
 	defer s.wake.Stop()
-	l = listen.Bound(l, maxConnections, maxConnections, func(net.Conn) string { return "" })
+	each := maxConnections
+	if foreign(l.Addr()) {
+		each = maxOfNetwork
+	}
+	l = listen.Bound(l, maxConnections, each, func(c net.Conn) string { return listen.Network(c.RemoteAddr().String()) })
 	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// foreign reports whether other hosts can come to an address.
+func foreign(address net.Addr) bool {
+	tcp, ok := address.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
 }
 
 type callerKey struct{}
@@ -125,6 +136,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Cache-Control", "no-store")
 			w.Header().Set("Content-Type", "application/json")
 			if err := s.admit(r); err != nil {
+				w.Header().Set("Connection", "close")
 				answerError(w, err)
 				return
 			}

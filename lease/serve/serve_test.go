@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -305,5 +308,71 @@ func TestCurl(t *testing.T) {
 	const want = "{\"acknowledged\":\"r1\"}\ngranted 1\ngranted 2\ngranted 3\nfreed 1\nfreed 2\nfreed 3\n"
 	if out.String() != want {
 		t.Errorf("%s%s, want %s", &out, &errs, want)
+	}
+}
+
+// TestCertificate: a caller that knows the certificate comes by TLS, to the address of the certificate
+// alone; then it needs the key. One that does not know it sends nothing.
+func TestCertificate(t *testing.T) {
+	tcp, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := netip.MustParseAddrPort(tcp.Addr().String()).Addr()
+	config, text, err := Certificate(time.Now(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, foreign, err := Certificate(time.Now(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	f := newFace(t, Options{})
+	go func() { done <- f.server.Serve(ctx, tls.NewListener(tcp, config)) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, x := range []struct {
+		name    string
+		known   []byte
+		server  string
+		token   string
+		want    int
+		refused string
+	}{
+		{name: "key", known: text, token: secret, want: 200},
+		{name: "no key", known: text, want: 403},
+		{name: "wrong key", known: text, token: "wrong", want: 403},
+		{name: "another server's certificate", known: foreign, token: secret, refused: "certificate"},
+		{name: "another address", known: text, server: "192.0.2.1", token: secret, refused: "certificate is valid for 127.0.0.1"},
+	} {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(x.known) {
+			t.Fatalf("no certificate: %s", x.known)
+		}
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: x.server},
+		}}
+		if x.refused == "" {
+			if code, text := f.call(client, "GET", "https://"+tcp.Addr().String()+"/v1/view", x.token, ""); code != x.want {
+				t.Errorf("%s: %d %s, want %d", x.name, code, text, x.want)
+			}
+			continue
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+tcp.Addr().String()+"/v1/view", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := client.Do(r); err == nil || !strings.Contains(err.Error(), x.refused) {
+			if err == nil {
+				answer.Body.Close()
+			}
+			t.Errorf("%s: %v, want an error", x.name, err)
+		}
 	}
 }
