@@ -32,6 +32,7 @@ type Definition struct {
 	Timeout time.Duration `json:",omitempty"` // of one run of an item; 0: none
 	Halt    Halt          `json:",omitzero"`
 	Joblog  string        `json:",omitempty"` // file that gets a line for each item; absolute
+	Joined  string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 
 // Halt says when a split halts because items fail.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +25,9 @@ type Options struct {
 	// time if the runtime need not poll; one with many at a time takes more.
 	Blocking bool
 	Timeout  time.Duration // of a call whose context has no deadline; 0: DefaultTimeout
+	// Dial connects to a daemon of another machine, instead of Paths' socket: a stream of this
+	// process's own. nil: Paths.
+	Dial func(context.Context) (*os.File, error)
 }
 
 // DefaultTimeout bounds a call.
@@ -233,6 +237,13 @@ func (c *Client) putIdle(conn *connection) {
 // dial connects, and starts the daemon first where that is wanted and needed. If
 // that ends before it serves, dial starts another, a few times.
 func (c *Client) dial(ctx context.Context) (*connection, error) {
+	if c.options.Dial != nil {
+		file, err := c.options.Dial(ctx)
+		if err != nil {
+			return nil, unreachable("connect to miniqd", err)
+		}
+		return newConnection(file, c.options.Blocking), nil
+	}
 	for try := 1; ; try++ {
 		conn, err := c.dialAny()
 		if errors.Is(err, syscall.EAGAIN) { // the listener's backlog is full

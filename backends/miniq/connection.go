@@ -37,9 +37,13 @@ func dialSocket(path string, blocking bool) (*connection, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	c := &connection{File: os.NewFile(uintptr(fd), path), blocking: blocking} // the runtime polls for it, unless it blocks
+	return newConnection(os.NewFile(uintptr(fd), path), blocking), nil // the runtime polls for it, unless it blocks
+}
+
+func newConnection(file *os.File, blocking bool) *connection {
+	c := &connection{File: file, blocking: blocking}
 	c.in = bufio.NewReader(c)
-	return c, nil
+	return c
 }
 
 // connect connects, and does not wait for a listener that has no room.

@@ -88,7 +88,7 @@ func newApp(p process) *cli.App {
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), serveCommand(p), topCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p)},
 		Action:   p.runApp,
 	}
 }
@@ -105,6 +105,8 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "file", Usage: "the items are the lines of `FILE`; - is standard input; several: in the order in which items arrive", KeepSpace: true},
 		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "shell", Usage: "COMMAND is one LINE of /bin/sh, in which {} is one word", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "joined", Usage: "run on the machines that joined (asplit worker --join), without a queue", DisableDefaultText: true},
+		joinDirFlag(),
 		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},
 		&cli.StringFlag{Name: "slots", Usage: "slots of each job, and items that run side by side: `N`, free (all that are free on the host; the default with {}), or all of the host; 1 without {}"},
 		&cli.StringFlag{Name: "round", Value: "30s", Usage: "length of a round, or number of its items: `TIME|N`"},

@@ -13,7 +13,7 @@ import (
 
 // measurer measures hosts that are to take part in a split, by a job on each.
 type measurer struct {
-	queue   filtered
+	queue   qualify.Queue
 	job     backends.Spec
 	program string // this very program
 

@@ -7,8 +7,10 @@ import (
 	"sync"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/joined"
 	"github.com/allotment-hpc/allotment/cmd/internal/follow"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 // filtered is a queue to which jobs go through the submit filter.
@@ -26,6 +28,28 @@ func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.
 		all[i] = r.Submitted
 	}
 	return all
+}
+
+// jobsQueue is the queue of a split.
+type jobsQueue interface {
+	split.Queue
+	Close() error
+}
+
+// openQueue opens the queue of a split: the configured one, or the machines that joined.
+func (p process) openQueue(ctx context.Context, d *split.Definition, s *screen) (jobsQueue, error) {
+	if d.Joined != "" {
+		return joined.Open(d.Joined, s.Log)
+	}
+	config, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	backend, err := p.open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return withFilter(backend, &dedupWriter{to: s, seen: map[string]bool{}}), nil
 }
 
 // Changes returns a function that waits until the queue may have changed.

@@ -80,7 +80,7 @@ func (p process) retryFailed(c *cli.Context, args []string) error {
 // new run of failed items may change.
 var (
 	definitionFlags = []string{
-		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered",
+		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir",
 	}
 	againFlags = []string{"J", "retries", "timeout", "halt", "joblog"}
 )
@@ -135,15 +135,12 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 	if err != nil {
 		return err
 	}
-	config, err := p.load()
+	s := newScreen(p.stderr, c.Bool("quiet"))
+	jobs, err := p.openQueue(c.Context, d, s)
 	if err != nil {
 		return err
 	}
-	backend, err := p.open(c.Context, config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = backend.Close() }()
+	defer func() { _ = jobs.Close() }()
 	// SIGPIPE is caught: where a reader closes the results early, asplit gets a write
 	// error and leaves no jobs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -151,8 +148,6 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 	if err != nil {
 		return err
 	}
-	s := newScreen(p.stderr, c.Bool("quiet"))
-	jobs := withFilter(backend, &dedupWriter{to: s, seen: map[string]bool{}})
 	var measure split.Measure
 	if d.Measured {
 		self, err := p.executable()
@@ -223,7 +218,12 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 		}
 	}
 	d.Options = jobOptions(c, "P", "q", "M", "R", "W")
-	return d, nil
+	if c.Bool("joined") {
+		d.Joined, err = joinDir(c)
+	} else if c.IsSet("join-dir") {
+		err = shell.Usagef("--join-dir needs --joined")
+	}
+	return d, err
 }
 
 // jobOptions returns those of the options that are set, as of a job's submission.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/split"
 )
 
@@ -78,27 +79,12 @@ func (b *Bus) Open(ctx context.Context, dir string, heard func(n int64, s split.
 		return err
 	}
 	var text strings.Builder
-	for _, host := range addresses(machine) {
+	for _, host := range listen.Addresses(machine, maxPlaces) {
 		e.Address = net.JoinHostPort(host, strconv.Itoa(port))
 		fmt.Fprintln(&text, e)
 	}
 	b.hub, b.file = hub, filepath.Join(home, filePlaces)
 	return disk.Replace(disk.OS(), b.file, 0o600, []byte(text.String()))
-}
-
-// addresses returns the names and addresses of this machine, as other hosts may know it.
-func addresses(machine string) []string {
-	all := []string{machine}
-	found, err := net.InterfaceAddrs()
-	if err != nil {
-		return all
-	}
-	for _, a := range found {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil && len(all) < maxPlaces-1 {
-			all = append(all, n.IP.String())
-		}
-	}
-	return append(all, "127.0.0.1")
 }
 
 // Send sends an order to a worker.

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/bus"
+	"github.com/allotment-hpc/allotment/internal/reach"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/split"
 	"github.com/allotment-hpc/allotment/split/task"
@@ -142,36 +142,17 @@ func (w *worker) find(path string) (bus.Enrolment, error) {
 	return reachable(all)
 }
 
-// dialTime bounds the search for an address that answers.
-const dialTime = 3 * time.Second
-
 // reachable returns the first place that answers.
 func reachable(all []bus.Enrolment) (bus.Enrolment, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
-	defer cancel()
-	type answer struct {
-		at  int
-		err error
-	}
-	answers := make(chan answer, len(all))
+	addresses := make([]string, len(all))
 	for i, e := range all {
-		go func() {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Address)
-			if err == nil {
-				err = conn.Close()
-			}
-			answers <- answer{i, err}
-		}()
+		addresses[i] = e.Address
 	}
-	errs := make([]error, len(all))
-	for range all {
-		a := <-answers
-		if a.err == nil {
-			return all[a.at], nil
-		}
-		errs[a.at] = a.err
+	conn, at, err := reach.Any(context.Background(), addresses)
+	if err != nil {
+		return bus.Enrolment{}, fmt.Errorf("asplit is not reached: %w", err)
 	}
-	return bus.Enrolment{}, fmt.Errorf("asplit is not reached: %w", errors.Join(errs...))
+	return all[at], conn.Close()
 }
 
 // say says the state, which has changed.

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/allotment-hpc/allotment/internal/identity"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/state"
 )
@@ -128,7 +129,7 @@ func jobOf(w http.ResponseWriter, r *http.Request, may func(string, state.Job) b
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return job, false
 	}
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !may(fingerprint(r.TLS.PeerCertificates[0].Raw), job) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !may(identity.Fingerprint(r.TLS.PeerCertificates[0].Raw), job) {
 		http.Error(w, "allotd has not named this host for the job, or longer ago than it counts", http.StatusForbidden)
 		return job, false
 	}
