@@ -72,9 +72,20 @@ func newCrew(most int) *crew {
 	return &crew{most: most, members: map[int64]*member{}, barred: map[string]time.Time{}}
 }
 
-// giveTime bounds the time that a worker has to take a task. It is above the time in which a
-// worker that can't join ends by itself (worker.JoinTime).
-const giveTime = 20 * time.Second
+// Bounds of the time that a worker has to take a task: one that has joined, and one that may be about
+// to. That is above the time in which a worker that can't join ends by itself (worker.BusyTime).
+const (
+	giveTime  = 20 * time.Second
+	firstTime = 40 * time.Second
+)
+
+// patience is how long a worker has to take a task.
+func (m *member) patience() time.Duration {
+	if m.heard {
+		return giveTime
+	}
+	return firstTime
+}
 
 // Times of orders.
 const (
@@ -229,7 +240,7 @@ func (c *crew) orders(now time.Time) map[int64]WorkerOrder {
 // no use.
 func (c *crew) late(now time.Time) (all []*member) {
 	for _, m := range c.ordered() {
-		if !m.left && m.given != 0 && m.given != m.N && !m.state.has(m.given) && now.Sub(m.givenAt) > giveTime {
+		if !m.left && m.given != 0 && m.given != m.N && !m.state.has(m.given) && now.Sub(m.givenAt) > m.patience() {
 			all = append(all, m)
 		}
 	}

@@ -155,6 +155,13 @@ func TestOrders(t *testing.T) {
 	if got := c.late(now.Add(giveTime + 1)); len(got) != 1 {
 		t.Errorf("not late: %v", workerNumbers(got))
 	}
+	c.members[1].heard = false
+	if got := c.late(now.Add(firstTime)); len(got) != 0 {
+		t.Errorf("late while it may join: %v", workerNumbers(got))
+	}
+	if got := c.late(now.Add(firstTime + 1)); len(got) != 1 {
+		t.Errorf("not late, and never heard: %v", workerNumbers(got))
+	}
 	c.hear(1, WorkerState{Seq: 9, Running: 7})
 	if o, l := c.orders(now.Add(time.Hour)), c.late(now.Add(time.Hour)); len(o) != 0 || len(l) != 0 {
 		t.Errorf("it has taken it: %+v, %v", o, workerNumbers(l))

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -60,9 +61,13 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	crowded, err := measureCrowd(ctx, o.crowd)
+	if err != nil {
+		return false, err
+	}
 	met = true
 	printf("\nbudgets")
-	for _, l := range append(append(all, spawned...), granted...) {
+	for _, l := range slices.Concat(all, spawned, granted, crowded) {
 		printf("  %-10s  %s: %.3f of %.3f", l.verdict(), l.what, l.value, l.limit)
 		met = met && l.verdict() != "missed"
 	}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -150,25 +151,44 @@ func parseRequest(text []byte) (request, error) {
 
 // admit decides about a request, and makes the host's identity.
 func (h *Hub) admit(q request, from origin, now time.Time) (admission, error) {
+	var a admission
 	h.hosts.Lock()
-	defer h.hosts.Unlock()
-	if until, at := h.faults[q.Host]; at && now.Before(until) && h.list.Hosts[q.Host].Key == q.Key {
-		return admission{}, errors.New("this host sent too much, or opened too many connections, and may join again in a minute")
+	v, change, err := h.join(q, from, now)
+	if err == nil && v.admitted {
+		a, err = h.admission(q, now)
 	}
-	v, err := h.list.join(q, from, now)
+	h.hosts.Unlock()
 	if err != nil {
 		return admission{}, err
 	}
 	if v.changed {
-		if err := h.save(); err != nil {
+		if err := h.save(change); err != nil {
 			return admission{}, err
 		}
-		h.o.Log.Info("a host is enrolled", "host", q.Host, "by", h.list.Hosts[q.Host].By, "from", from.address)
+		h.o.Log.Info("a host is enrolled", "host", q.Host, "by", v.by, "from", from.address)
 	}
 	if !v.admitted {
 		return admission{Waiting: v.why}, nil
 	}
-	a := admission{Servers: h.o.Servers, CA: h.ca}
+	return a, nil
+}
+
+// join decides about a request, and returns the number of the change that it made. The caller holds
+// the list.
+func (h *Hub) join(q request, from origin, now time.Time) (v verdict, change uint64, err error) {
+	if until, at := h.faults[q.Host]; at && now.Before(until) && h.list.Hosts[q.Host].Key == q.Key {
+		return v, 0, errors.New("this host sent too much, or opened too many connections, and may join again in a minute")
+	}
+	v, err = h.list.join(q, from, now)
+	if err == nil && v.changed {
+		change = h.note()
+	}
+	return v, change, err
+}
+
+// admission is the answer to a host that is admitted.
+func (h *Hub) admission(q request, now time.Time) (a admission, err error) {
+	a.Servers, a.CA = h.o.Servers, h.ca
 	if h.server != nil {
 		a.Port, a.Authority = h.port, h.keys.fingerprint()
 	}
@@ -187,7 +207,7 @@ type joinServer struct {
 // behind one.
 const (
 	maxJoins     = 256
-	maxJoinsFrom = 64
+	maxJoinsFrom = 64 // where HubOptions.Joins is 0
 )
 
 // listenForJoins serves hosts that ask. Nothing but the request is answered.
@@ -214,7 +234,7 @@ func (h *Hub) listenForJoins(ctx context.Context) (*joinServer, error) {
 		}
 		s.address = net.JoinHostPort(host, port)
 	}
-	bounded := listen.Bound(l, maxJoins, maxJoinsFrom, func(c net.Conn) string { return listen.Network(c.RemoteAddr().String()) })
+	bounded := listen.Bound(l, maxJoins, cmp.Or(h.o.Joins, maxJoinsFrom), func(c net.Conn) string { return listen.Network(c.RemoteAddr().String()) })
 	h.o.Log.Info("hosts can join", "address", s.address, "authority", h.keys.fingerprint())
 	h.start(func() {
 		if err := s.http.ServeTLS(bounded, "", ""); !errors.Is(err, http.ErrServerClosed) {

@@ -38,6 +38,7 @@ type HubOptions struct {
 	Log     *slog.Logger
 
 	Messages int // that a host may send a second; 0: 20
+	Joins    int // hosts of one address that may ask at a time; 0: 64
 }
 
 // Hub is allotd's end of the bus. It decides which hosts are admitted.
@@ -51,10 +52,14 @@ type Hub struct {
 	ca     string     // the content of the file
 	joins  *joinServer
 
-	hosts  sync.Mutex // held while the list changes, and is saved
-	list   *registry
-	may    map[string]bool      // the names of those that are not withdrawn; nil: the list has changed since
-	faults map[string]time.Time // hosts that sent too much, and since when they may not join
+	saving sync.Mutex // held while the list is saved; taken before hosts
+	saved  uint64     // the last change that is
+
+	hosts   sync.Mutex // held while the list changes
+	list    *registry
+	changes uint64               // their number
+	may     map[string]bool      // the names of those that are not withdrawn; nil: the list has changed since
+	faults  map[string]time.Time // hosts that sent too much, and since when they may not join
 
 	mu       sync.RWMutex
 	handlers map[string]func(Message)
@@ -154,17 +159,45 @@ func readRegistry(path string) (*registry, error) {
 	return r, nil
 }
 
-// save writes the list, which has changed. The caller holds it.
-func (h *Hub) save() error {
+// change changes the list, and saves it.
+func (h *Hub) change(do func() error) error {
+	h.hosts.Lock()
+	err := do()
+	at := h.note()
+	h.hosts.Unlock()
+	if err != nil {
+		return err
+	}
+	return h.save(at)
+}
+
+// note notes a change of the list, and returns its number. The caller holds the list.
+func (h *Hub) note() uint64 {
 	h.may = nil
+	h.changes++
+	return h.changes
+}
+
+// save returns when the list is saved with a change, which may be by the save of another one:
+// where many hosts join at once, one save has those that came during the last.
+func (h *Hub) save(change uint64) error {
+	h.saving.Lock()
+	defer h.saving.Unlock()
+	if h.saved >= change {
+		return nil
+	}
+	h.hosts.Lock()
 	h.list.prune(time.Now())
 	text, err := json.Marshal(h.list)
+	at := h.changes
+	h.hosts.Unlock()
 	if err == nil {
 		err = disk.Replace(disk.OS(), filepath.Join(h.o.Dir, registryName), 0o600, text)
 	}
 	if err != nil {
 		return fmt.Errorf("save the hosts of the bus: %w", err)
 	}
+	h.saved = at
 	return nil
 }
 
@@ -528,28 +561,28 @@ func (h *Hub) Admitted() map[string]bool {
 
 // Approve admits a host that waits: if its name is not enough, since several do, with this key.
 func (h *Hub) Approve(name, key, by string) (Host, error) {
-	h.hosts.Lock()
-	defer h.hosts.Unlock()
-	host, err := h.list.approve(name, key, by, time.Now())
-	if err != nil {
-		return Host{}, err
-	}
-	delete(h.faults, name)
-	h.revoke()
-	return host, h.save()
+	var host Host
+	err := h.change(func() (err error) {
+		if host, err = h.list.approve(name, key, by, time.Now()); err == nil {
+			delete(h.faults, name)
+			h.revoke()
+		}
+		return err
+	})
+	return host, err
 }
 
 // Withdraw ends a host's enrolment: it is disconnected, and not admitted again before it is
 // approved.
 func (h *Hub) Withdraw(name string) (Host, error) {
-	h.hosts.Lock()
-	defer h.hosts.Unlock()
-	host, err := h.list.withdraw(name, time.Now())
-	if err != nil {
-		return Host{}, err
-	}
-	h.revoke() // even where it can't be saved
-	return host, h.save()
+	var host Host
+	err := h.change(func() (err error) {
+		if host, err = h.list.withdraw(name, time.Now()); err == nil {
+			h.revoke() // even where it can't be saved
+		}
+		return err
+	})
+	return host, err
 }
 
 // JoinPort is the port where hosts of other machines ask to be admitted.
@@ -572,12 +605,14 @@ func (h *Hub) Enrol(secret bool, lasts time.Duration) (Enrolment, error) {
 		return e, nil
 	}
 	e.Secret = random.Text()
-	h.hosts.Lock()
-	defer h.hosts.Unlock()
-	if _, err := h.list.addSecret(e.Secret, lasts, time.Now()); err != nil {
+	err := h.change(func() error {
+		_, err := h.list.addSecret(e.Secret, lasts, time.Now())
+		return err
+	})
+	if err != nil {
 		return Enrolment{}, err
 	}
-	return e, h.save()
+	return e, nil
 }
 
 // Secrets returns the secrets, oldest first, without what they are.
@@ -594,12 +629,7 @@ func (h *Hub) Secrets() []Secret {
 
 // WithdrawSecret removes a secret. The hosts that it admitted stay.
 func (h *Hub) WithdrawSecret(id string) error {
-	h.hosts.Lock()
-	defer h.hosts.Unlock()
-	if err := h.list.withdrawSecret(id); err != nil {
-		return err
-	}
-	return h.save()
+	return h.change(func() error { return h.list.withdrawSecret(id) })
 }
 
 // SiteConfig returns what the site's own servers must have in their config.

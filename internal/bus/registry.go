@@ -94,6 +94,7 @@ type origin struct {
 type verdict struct {
 	admitted bool
 	changed  bool   // the registry
+	by       string // what admits it now: the registry's Host.By
 	why      string // it waits
 }
 
@@ -135,7 +136,7 @@ func (r *registry) join(q request, from origin, now time.Time) (verdict, error) 
 	if by == "" {
 		return verdict{why: why}, r.wait(q, from, why, now)
 	}
-	return verdict{admitted: true, changed: true}, r.admit(q.Host, q.Key, by, now)
+	return verdict{admitted: true, changed: true, by: by}, r.admit(q.Host, q.Key, by, now)
 }
 
 // admit enrols a host. The key that it had is revoked.

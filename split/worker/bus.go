@@ -35,6 +35,9 @@ type Bus struct {
 // messagesPerWorker is how many messages a second a worker may send: two a task.
 const messagesPerWorker = 2000
 
+// joinsAtOnce is how many workers of one address may join at a time: all of a round begin together.
+const joinsAtOnce = 256
+
 // Open opens the bus.
 func (b *Bus) Open(ctx context.Context, dir string, heard func(n int64, s split.WorkerState)) (err error) {
 	defer func() {
@@ -48,7 +51,7 @@ func (b *Bus) Open(ctx context.Context, dir string, heard func(n int64, s split.
 	}
 	home := filepath.Join(dir, folder)
 	hub, err := bus.OpenHub(ctx, bus.HubOptions{
-		Dir: home, Machine: machine, Listen: "0.0.0.0:0", Enrol: "0.0.0.0:0", Messages: messagesPerWorker, Log: slog.New(slog.DiscardHandler),
+		Dir: home, Machine: machine, Listen: "0.0.0.0:0", Enrol: "0.0.0.0:0", Messages: messagesPerWorker, Joins: joinsAtOnce, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

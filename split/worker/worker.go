@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/bus"
@@ -31,8 +32,12 @@ type Options struct {
 	joinTime time.Duration // 0: JoinTime
 }
 
-// JoinTime bounds the time in which a worker without work tries to reach asplit for the first time.
-const JoinTime = 10 * time.Second
+// JoinTime bounds the time in which a worker without work tries to reach asplit for the first time;
+// BusyTime where asplit's machine answers: a thousand workers may join at once.
+const (
+	JoinTime = 10 * time.Second
+	BusyTime = 30 * time.Second
+)
 
 // Intervals of messages.
 const (
@@ -83,7 +88,9 @@ type worker struct {
 	order  split.WorkerOrder // the newest
 	orders chan struct{}     // there is one
 	over   chan struct{}     // closed when the bus is gone for good
-	gone   sync.Once
+
+	answered atomic.Bool // asplit's machine did, when it was last tried
+	gone     sync.Once
 }
 
 // alone executes the first task alone.
@@ -126,6 +133,14 @@ func (w *worker) join() (err error) {
 	return nil
 }
 
+// patience is how long a worker without work tries to reach asplit for the first time.
+func (w *worker) patience() time.Duration {
+	if w.answered.Load() {
+		return cmp.Or(w.o.joinTime, BusyTime)
+	}
+	return cmp.Or(w.o.joinTime, JoinTime)
+}
+
 // find returns how the bus is reached. Its file is gone when the split is over, or asplit has ended it.
 func (w *worker) find(path string) (bus.Enrolment, error) {
 	text, err := trusted.ReadPrivate(path, maxFile, trusted.Others)
@@ -139,7 +154,9 @@ func (w *worker) find(path string) (bus.Enrolment, error) {
 	if err != nil {
 		return bus.Enrolment{}, fmt.Errorf("read how asplit is reached, %s: %w", path, err)
 	}
-	return reachable(all)
+	e, err := reachable(all)
+	w.answered.Store(err == nil)
+	return e, err
 }
 
 // reachable returns the first place that answers.
@@ -223,7 +240,7 @@ func (w *worker) main(ctx context.Context) error {
 			if !w.acked || time.Since(w.said) >= beatEvery {
 				w.publish()
 			}
-			if !w.joined && !working && time.Since(began) > cmp.Or(w.o.joinTime, JoinTime) {
+			if !w.joined && !working && time.Since(began) > w.patience() {
 				w.o.Log(fmt.Sprintf("it can't stay as a worker: %s", w.link.State().Why))
 				if w.again {
 					return ErrAway
