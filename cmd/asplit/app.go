@@ -79,7 +79,7 @@ func newApp(p process) *cli.App {
 		Description: description,
 		Writer:      p.stdout, ErrWriter: p.stderr,
 		DisableSliceFlagSeparator: true, // a file's name may contain a comma
-		Metadata: map[string]any{commands.RunsCommand: true, commands.Examples: []grammar.Example{
+		Metadata: map[string]any{commands.RunsCommand: true, commands.CommandsThatRun: []string{"serve"}, commands.Examples: []grammar.Example{
 			{Line: "asplit -P chipA --range 1-20000 ./simulate --seed {}", Does: "20,000 runs, one for each number"},
 			{Line: "find . -name '*.gz' -print0 | asplit --null zcat {} >all", Does: "a file an item, the results in the order of the files"},
 			{Line: "asplit --file words.txt --round 10s ./look-up", Does: "each task's lines on the standard input of one ./look-up"},

@@ -28,15 +28,24 @@ import (
 func serveCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
-		Usage: "divide slots of workers among your programs",
+		Usage: "divide slots of workers among your programs", ArgsUsage: "[COMMAND [ARGUMENT...]]",
 		Description: "It is a resource manager for one user's programs, which speak HTTP to its socket, such as by curl. A worker brings slots\n" +
 			"of its host, a holder requests slots and frees them; both are there as long as their connection.\n" +
-			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.",
+			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.\n\n" +
+			"With COMMAND, jobs of the queue bring the slots: as many as waiting requests would fill. Each runs COMMAND, which\n" +
+			"joins as the worker that its environment names. Those that wait are killed when they are not wanted any more, all\n" +
+			"of them at the end.",
 		Flags: []cli.Flag{
 			nameFlag("serve as the manager `NAME`, which shares nothing with others; default: as the one without a name"),
 			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file, and come by TLS to an address that other hosts reach"},
 			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
 			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
+			&cli.StringFlag{Name: "n", Usage: "`SLOTS` of each job, on one host (default: 1)"},
+			&cli.StringFlag{Name: "P", Usage: "project of the jobs, or its step: `PROJECT[:STEP]`"},
+			&cli.StringFlag{Name: "q", Usage: "`QUEUE` of the jobs"},
+			&cli.StringFlag{Name: "M", Usage: "memory of each job: `SIZE`, such as 4G"},
+			&cli.StringFlag{Name: "R", Usage: "resources of each job: `REQUIREMENT` as of asub -R"},
+			&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
 		},
 		Action: func(c *cli.Context) error {
 			var idle unit.Duration
@@ -46,16 +55,26 @@ func serveCommand(p process) *cli.Command {
 			if n := c.Int("max-workers"); n < 1 || n > 100_000 {
 				return shell.Usagef("option --max-workers: %d: want 1 to 100000", n)
 			}
-			if c.NArg() > 0 {
-				return shell.Usagef("serve takes no arguments")
+			jobs := jobOptions(c, "n", "P", "q", "M", "R", "W")
+			if c.NArg() == 0 && len(jobs) > 0 {
+				return shell.Usagef("option %s: it is of the jobs that run COMMAND, and there is none", jobs[0])
 			}
 			name, err := managerName(c)
 			if err != nil {
 				return err
 			}
-			return p.serve(c.Context, name, c.String("listen"), lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)})
+			o := serveOptions{name: name, address: c.String("listen"), limits: lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)}, command: c.Args().Slice(), jobs: jobs}
+			return p.serve(c.Context, o)
 		},
 	}
+}
+
+// serveOptions are those of asplit serve.
+type serveOptions struct {
+	name, address string
+	limits        lease.Limits
+	command       []string // that brings slots; empty: workers come by themselves
+	jobs          []string // options of the jobs that run it
 }
 
 // nameFlag is the option that names one of a user's managers.
@@ -101,7 +120,7 @@ func serveDir(env func(string) string, uid int) (home.Paths, error) {
 }
 
 // serve serves until the context ends.
-func (p process) serve(ctx context.Context, name, address string, limits lease.Limits) (err error) {
+func (p process) serve(ctx context.Context, o serveOptions) (err error) {
 	paths, err := serveDir(os.Getenv, os.Getuid())
 	if err != nil {
 		return err
@@ -109,7 +128,7 @@ func (p process) serve(ctx context.Context, name, address string, limits lease.L
 	if err := paths.Prepare(); err != nil {
 		return err
 	}
-	files := managerFiles(paths.Runtime, name)
+	files := managerFiles(paths.Runtime, o.name)
 	socket := files + ".sock"
 	lock, err := flock.Open(ctx, files+".lock", 0)
 	if errors.Is(err, flock.ErrHeld) {
@@ -129,20 +148,23 @@ func (p process) serve(ctx context.Context, name, address string, limits lease.L
 			_ = l.Close() // it is, if it was served
 		}
 	}()
-	options := serve.Options{Limits: limits, UID: os.Getuid()}
-	if address != "" {
-		l, certificate, err := listenAt(ctx, address)
+	options := serve.Options{Limits: o.limits, UID: os.Getuid()}
+	place := servePlace{socket: socket}
+	if o.address != "" {
+		l, certificate, err := listenAt(ctx, o.address)
 		if err != nil {
 			return err
 		}
 		listeners = append(listeners, l)
 		options.Key = random.Text()
+		place.key, place.certificate, place.url = options.Key, certificate, "http://"+l.Addr().String()
 		about := fmt.Sprintf("serving http://%s, key in %s.key", l.Addr(), files)
 		if certificate != nil {
 			if err := disk.Replace(disk.OS(), files+".pem", 0o644, certificate); err != nil {
 				return fmt.Errorf("write the certificate: %w", err)
 			}
 			defer func() { err = errors.Join(err, os.Remove(files+".pem")) }()
+			place.url = "https://" + l.Addr().String()
 			about = fmt.Sprintf("serving https://%s, key in %s.key, certificate in %s.pem", l.Addr(), files, files)
 		}
 		if err := disk.Replace(disk.OS(), files+".key", 0o600, []byte(options.Key+"\n")); err != nil {
@@ -151,10 +173,17 @@ func (p process) serve(ctx context.Context, name, address string, limits lease.L
 		defer func() { err = errors.Join(err, os.Remove(files+".key")) }()
 		fmt.Fprintln(p.stdout, about)
 	}
-	fmt.Fprintf(p.stdout, "serving %s\n", socket)
-	s := serve.New(options)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if len(o.command) > 0 {
+		supplied, err := p.supply(ctx, &o, &options, place)
+		if err != nil {
+			return err
+		}
+		defer func() { stop(); supplied() }()
+	}
+	fmt.Fprintf(p.stdout, "serving %s\n", socket)
+	s := serve.New(options)
 	ended := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { ended <- s.Serve(ctx, l) }()

@@ -148,7 +148,12 @@ func (s *Server) joinWorker(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	begin := lease.Create{Worker: b.Worker, Host: b.Host, Milli: b.Milli, Memory: b.Memory, Shared: b.Shared}
-	return s.join(w, r, b.Worker, s.workers, begin, lease.Gone{Worker: b.Worker}, func(c *client) any { return workerLine{c.name, c.token} })
+	return s.join(w, r, b.Worker, s.workers, begin, lease.Gone{Worker: b.Worker}, func(c *client) any {
+		if s.came != nil {
+			s.came(c.name)
+		}
+		return workerLine{c.name, c.token}
+	})
 }
 
 func (s *Server) joinHolder(w http.ResponseWriter, r *http.Request) error {

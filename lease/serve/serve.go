@@ -40,6 +40,7 @@ type Server struct {
 	uid  int
 	key  string
 	want func(workers int)
+	came func(worker string)
 	post poster
 
 	mu      sync.Mutex
@@ -52,16 +53,17 @@ type Server struct {
 // Options of a server.
 type Options struct {
 	Limits lease.Limits
-	UID    int               // the one user whose processes may come by the unix socket
-	Key    string            // what a process must know that comes by TCP; empty: none may
-	Want   func(workers int) // called with the lock held when another number of workers would be of use
-	Pauses []time.Duration   // before each further try to post back; nil: 100 ms, 1 s
+	UID    int                 // the one user whose processes may come by the unix socket
+	Key    string              // what a process must know that comes by TCP; empty: none may
+	Want   func(workers int)   // called when another number of workers would be of use; it must not wait
+	Joined func(worker string) // called when a worker has joined; it must not wait
+	Pauses []time.Duration     // before each further try to post back; nil: 100 ms, 1 s
 }
 
 // New returns a server without workers.
 func New(o Options) *Server {
 	s := &Server{
-		uid: o.UID, key: o.Key, want: o.Want, post: newPoster(o),
+		uid: o.UID, key: o.Key, want: o.Want, came: o.Joined, post: newPoster(o),
 		m: lease.New(o.Limits), workers: map[string]*client{}, holders: map[string]*client{},
 	}
 	s.wake = time.AfterFunc(time.Hour, func() { _ = s.step(lease.Tick{}) })
@@ -218,6 +220,7 @@ type client struct {
 type line struct {
 	value any
 	lease uint64 // of a grant: 0: it is none
+	last  bool   // the connection ends with it
 }
 
 func newClient(name string, drop context.CancelFunc) *client {
@@ -269,7 +272,7 @@ func (s *Server) carryOut(a lease.Action) {
 	case lease.Grant:
 		g := grantLine{a.Lease, a.ID, a.Job, a.Worker, a.Host, a.Milli, a.Memory}
 		if a.PostBack == "" {
-			s.holders[a.Holder].send(line{g, a.Lease})
+			s.holders[a.Holder].send(line{value: g, lease: a.Lease})
 			return
 		}
 		s.post.start(a.PostBack, g, func(err error) {
@@ -282,7 +285,7 @@ func (s *Server) carryOut(a lease.Action) {
 	case lease.Revoke:
 		s.holders[a.Holder].send(line{value: revokeLine{a.Lease, a.Why.String()}})
 	case lease.Release:
-		s.workers[a.Worker].send(line{value: releaseLine{a.Why.String()}})
+		s.workers[a.Worker].send(line{value: releaseLine{a.Why.String()}, last: true})
 	case lease.Want:
 		if s.want != nil {
 			s.want(a.Workers)
@@ -313,6 +316,9 @@ func (s *Server) follow(ctx context.Context, w http.ResponseWriter, c *client) {
 			for _, l := range chunk {
 				if l.lease != 0 {
 					_ = s.step(lease.Posted{Lease: l.lease})
+				}
+				if l.last {
+					return
 				}
 			}
 		}
