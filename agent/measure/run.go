@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"cmp"
 	"path/filepath"
 	"slices"
@@ -8,13 +9,14 @@ import (
 )
 
 const (
-	runSamples   = 3 // in which a job's run is looked for; then it is taken for the first one
-	runProcesses = 2 // of a job that are looked at in one of them: the first may be slurmstepd's own
+	runSamples   = 3 // in which a job's run is looked for in vain; then it is taken for the first one
+	runProcesses = 2 // of a job that are looked at in one of them
 )
 
 // findRuns learns which run Slurm's jobs are in that have a control group: from the environments
 // of those of their processes that started first. A process has the environment of slurmstepd
-// until it has become the job.
+// until it has become the job. A sample in which a job has none yet says nothing of its run: on a busy
+// host the batch script may begin long after the job's control group is there.
 func (s *Sampler) findRuns() {
 	of := map[*job][]*process{}
 	for _, j := range s.jobs {
@@ -33,12 +35,21 @@ func (s *Sampler) findRuns() {
 	var asked []*process // of root
 	for j, list := range of {
 		slices.SortFunc(list, func(a, b *process) int { return cmp.Or(cmp.Compare(a.s.Start, b.s.Start), a.pid-b.pid) })
-		for _, p := range list[:min(len(list), runProcesses)] {
+		looked := 0
+		for _, p := range list {
+			if s.ofExtern(p) {
+				continue
+			}
+			if looked++; looked > runProcesses {
+				break
+			}
 			if !s.readRun(p) {
 				asked = append(asked, p)
 			}
 		}
-		j.looks++
+		if looked > 0 {
+			j.looks++
+		}
 	}
 	s.askRuns(asked)
 	for j := range of {
@@ -46,6 +57,13 @@ func (s *Sampler) findRuns() {
 			j.run = 1
 		}
 	}
+}
+
+// ofExtern reports whether a process is of the step that Slurm begins beside a job's own, where it
+// contains what comes in by other ways: its process is Slurm's (slurm.conf(5), PrologFlags=Contain).
+func (s *Sampler) ofExtern(p *process) bool {
+	text, err := s.files.readOnce(p.dir + "/cgroup")
+	return err == nil && bytes.Contains(text, []byte("/step_extern"))
 }
 
 // readRun reads the run of a process's job from its environment; false: that is root's to read.

@@ -73,6 +73,28 @@ func TestRunsOfGroups(t *testing.T) {
 	}
 }
 
+// A job whose script begins long after its control group is there is in the run that the script
+// names, not in the first one.
+func TestRunOfJobThatBeginsLate(t *testing.T) {
+	m := newTree(t)
+	m.mounts("cgroup2 cg nsdelegate")
+	const scope = "system.slice/slurmstepd.scope/"
+	m.write("cg/"+scope+"job_12/cpu.stat", "usage_usec 1\n")
+	m.pid(pid{n: 50, parent: 1, name: "sleep", start: 4, group: "/" + scope + "job_12/step_extern/user/task_special"})
+	m.pid(pid{n: 51, parent: 1, name: slurmStep, start: 5, group: "/" + scope + "job_12/step_batch"})
+	s := m.sampler()
+	defer s.Close()
+	for i := range 5 * runSamples {
+		if jobs := s.Sample(noon.Add(time.Duration(i) * time.Second)).Jobs; len(jobs) != 1 || jobs[0].Run != 0 {
+			t.Fatalf("sample %d: %+v", i, jobs)
+		}
+	}
+	m.pid(pid{n: 52, parent: 51, name: "slurm_script", start: 6, group: "/" + scope + "job_12/step_batch", env: "SLURM_JOB_ID=12,SLURM_RESTART_COUNT=2"})
+	if jobs := s.Sample(noon.Add(time.Hour)).Jobs; len(jobs) != 1 || jobs[0].Run != 3 {
+		t.Errorf("%+v", jobs)
+	}
+}
+
 // The job of a process that no sample has seen.
 func TestJobOfProcess(t *testing.T) {
 	m := newTree(t)
