@@ -174,7 +174,7 @@ func (h *hosts) missing() []string {
 // prefix begins the names of the split's jobs.
 func snapshots(ctx context.Context, queue Queue, prefix string, every time.Duration, nudge <-chan struct{}) <-chan snapshot {
 	to := make(chan snapshot)
-	changed := watchQueue(ctx, queue)
+	changed := WatchQueue(ctx, queue)
 	go func() {
 		for ctx.Err() == nil {
 			s, err := queryFarm(ctx, queue, prefix, time.Now())

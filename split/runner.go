@@ -155,7 +155,7 @@ func (r *runner) main(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); r.hosts.measurements.Wait() }()
 	r.results = watchDir(watching, r.dir.Path)
-	r.changed = watchQueue(watching, r.Queue)
+	r.changed = WatchQueue(watching, r.Queue)
 	r.snapshots = snapshots(watching, r.Queue, r.def.jobPrefix(), r.pace.snapshot, r.nudge)
 	var err error
 	for over := false; err == nil && !over; {

@@ -39,7 +39,7 @@ func (r *runner) killAll(ctx context.Context) error {
 	if err := r.adoptUnsure(ctx); err != nil {
 		return err
 	}
-	results, changed := watchDir(ctx, r.dir.Path), watchQueue(ctx, r.Queue)
+	results, changed := watchDir(ctx, r.dir.Path), WatchQueue(ctx, r.Queue)
 	for {
 		var ids []backends.ID
 		for _, t := range r.core.Open() {

@@ -40,8 +40,8 @@ func watchDir(ctx context.Context, path string) <-chan struct{} {
 	return news
 }
 
-// watchQueue returns a channel that receives when the queue has changed, or may have.
-func watchQueue(ctx context.Context, queue Queue) <-chan struct{} {
+// WatchQueue returns a channel that receives when the queue has changed, or may have.
+func WatchQueue(ctx context.Context, queue Queue) <-chan struct{} {
 	const (
 		pause    = 100 * time.Millisecond
 		tryPause = time.Second

@@ -359,7 +359,7 @@ func (r *runner) endWorkers(wait bool) {
 func (r *runner) killWorkers(wait bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	changed := watchQueue(ctx, r.Queue)
+	changed := WatchQueue(ctx, r.Queue)
 	for killed := false; ; {
 		jobs, kill := map[int64]bool{}, []backends.ID{}
 		for _, m := range r.crew.ordered() {

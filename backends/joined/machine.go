@@ -44,9 +44,10 @@ func (h *health) lost(now time.Time, limit time.Duration) bool {
 	return !h.silent.IsZero() && now.Sub(h.silent) >= limit
 }
 
-// open makes a machine, whose changes are told. before is the same machine before its process was
-// another one; nil: there was none.
-func open(ctx context.Context, r record, before *machine, told func()) *machine {
+// open connects to a machine, and calls changed after each of its changes until the context ends.
+// The machine takes over what before knew, if that is the same one, joined by an earlier process;
+// before may be nil.
+func open(ctx context.Context, r record, before *machine, changed func()) *machine {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &machine{record: r, end: cancel, leaving: r.Leaving, jobs: map[backends.ID]backends.Job{}, buried: map[backends.ID]struct{}{}}
 	if before != nil && before.record.Number == r.Number {
@@ -57,7 +58,7 @@ func open(ctx context.Context, r record, before *machine, told func()) *machine 
 		before.mu.Unlock()
 	}
 	m.queue = miniq.Open(miniq.Options{Timeout: callTime, Dial: func(ctx context.Context) (*os.File, error) { return r.dial(ctx) }})
-	go m.watch(ctx, told)
+	go m.watch(ctx, changed)
 	return m
 }
 
@@ -68,8 +69,8 @@ const (
 	maxBuried = 100_000
 )
 
-// watch tells the changes of a machine, and finds out when it answers again.
-func (m *machine) watch(ctx context.Context, told func()) {
+// watch calls changed after each change of the machine, and finds out when it answers again.
+func (m *machine) watch(ctx context.Context, changed func()) {
 	defer func() { _ = m.queue.Close() }()
 	for seen := uint64(0); ctx.Err() == nil; {
 		current, err := m.queue.WaitChange(ctx, seen)
@@ -84,7 +85,7 @@ func (m *machine) watch(ctx context.Context, told func()) {
 			seen = 0
 			_ = clock.Sleep(ctx, tryPause)
 		}
-		told()
+		changed()
 	}
 }
 
@@ -105,10 +106,7 @@ func (m *machine) heard(err error) {
 // killBuried kills the jobs that were called lost and may run still.
 func (m *machine) killBuried(ctx context.Context) {
 	m.mu.Lock()
-	var ids []backends.ID
-	for id := range m.buried {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(m.buried))
 	m.mu.Unlock()
 	if len(ids) == 0 {
 		return

@@ -166,7 +166,7 @@ func (q *Queue) Snapshot(ctx context.Context, endedSince time.Time) (*backends.S
 	return s, ctx.Err()
 }
 
-// group sorts indices of a batch by machine; number returns the machine's of one.
+// group returns the indices of a batch of n by what of returns for each.
 func group[T comparable](n int, of func(i int) T) map[T][]int {
 	all := map[T][]int{}
 	for i := range n {

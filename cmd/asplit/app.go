@@ -93,13 +93,19 @@ func newApp(p process) *cli.App {
 	}
 }
 
-func flags() []cli.Flag {
+// jobFlags are the options of the jobs that asplit submits.
+func jobFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "P", Usage: "project of the jobs, or its step: `PROJECT[:STEP]`"},
 		&cli.StringFlag{Name: "q", Usage: "`QUEUE` of the jobs"},
 		&cli.StringFlag{Name: "M", Usage: "memory of each job: `SIZE`, such as 4G"},
 		&cli.StringFlag{Name: "R", Usage: "resources of each job: `REQUIREMENT` as of asub -R"},
 		&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
+	}
+}
+
+func flags() []cli.Flag {
+	return append(jobFlags(), []cli.Flag{
 		&cli.StringFlag{Name: "J", Usage: "`NAME` of the split and of its jobs"},
 		&cli.StringFlag{Name: "range", Usage: "the items are whole numbers: `FROM-TO`"},
 		&cli.StringSliceFlag{Name: "file", Usage: "the items are the lines of `FILE`; - is standard input; several: in the order in which items arrive", KeepSpace: true},
@@ -131,7 +137,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "json", Usage: "write the report as JSON to `FILE` at the end; - is standard error"},
 		&cli.BoolFlag{Name: "quiet", Usage: "print no progress", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "keep", Usage: "don't remove .asplit/NAME at the end", DisableDefaultText: true},
-	}
+	}...)
 }
 
 // runApp begins a split or goes on with one.

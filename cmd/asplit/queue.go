@@ -41,15 +41,20 @@ func (p process) openQueue(ctx context.Context, d *split.Definition, s *screen) 
 	if d.Joined != "" {
 		return joined.Open(d.Joined, s.Log)
 	}
+	return p.openFiltered(ctx, s)
+}
+
+// openFiltered opens the configured queue. What the filter says of its jobs is printed once.
+func (p process) openFiltered(ctx context.Context, stderr io.Writer) (queue filtered, err error) {
 	config, err := p.load()
 	if err != nil {
-		return nil, err
+		return queue, err
 	}
 	backend, err := p.open(ctx, config)
 	if err != nil {
-		return nil, err
+		return queue, err
 	}
-	return withFilter(backend, &dedupWriter{to: s, seen: map[string]bool{}}), nil
+	return withFilter(backend, &dedupWriter{to: stderr, seen: map[string]bool{}}), nil
 }
 
 // Changes returns a function that waits until the queue may have changed.

@@ -35,18 +35,13 @@ func serveCommand(p process) *cli.Command {
 			"With COMMAND, jobs of the queue bring the slots: as many as waiting requests would fill. Each runs COMMAND, which\n" +
 			"joins as the worker that its environment names. Those that wait are killed when they are not wanted any more, all\n" +
 			"of them at the end.",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			nameFlag("serve as the manager `NAME`, which shares nothing with others; default: as the one without a name"),
 			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file, and come by TLS to an address that other hosts reach"},
 			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
 			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
 			&cli.StringFlag{Name: "n", Usage: "`SLOTS` of each job, on one host (default: 1)"},
-			&cli.StringFlag{Name: "P", Usage: "project of the jobs, or its step: `PROJECT[:STEP]`"},
-			&cli.StringFlag{Name: "q", Usage: "`QUEUE` of the jobs"},
-			&cli.StringFlag{Name: "M", Usage: "memory of each job: `SIZE`, such as 4G"},
-			&cli.StringFlag{Name: "R", Usage: "resources of each job: `REQUIREMENT` as of asub -R"},
-			&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
-		},
+		}, jobFlags()...),
 		Action: func(c *cli.Context) error {
 			var idle unit.Duration
 			if err := idle.UnmarshalText([]byte(c.String("idle"))); err != nil || idle < 0 {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/random"
 	"github.com/allotment-hpc/allotment/lease/serve"
@@ -88,7 +87,7 @@ const queryEvery = time.Minute
 
 // run supplies jobs until the context ends. Then it ends them.
 func (s *supplier) run(ctx context.Context) {
-	changed := s.watch(ctx)
+	changed := split.WatchQueue(ctx, s.queue)
 	queryNext := time.Now()
 	for ctx.Err() == nil {
 		if !time.Now().Before(queryNext) {
@@ -112,26 +111,6 @@ func (s *supplier) run(ctx context.Context) {
 		timer.Stop()
 	}
 	s.end()
-}
-
-// watch returns a channel that receives when the queue has changed, or may have.
-func (s *supplier) watch(ctx context.Context) <-chan struct{} {
-	changed := make(chan struct{}, 1)
-	next := s.queue.Changes()
-	go func() {
-		for ctx.Err() == nil {
-			pause := 100 * time.Millisecond
-			if next(ctx) != nil {
-				pause = time.Second
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-			_ = clock.Sleep(ctx, pause)
-		}
-	}()
-	return changed
 }
 
 // query asks the queue what became of the jobs.
@@ -167,7 +146,7 @@ func (s *supplier) query(ctx context.Context) error {
 	return nil
 }
 
-// mark notes which jobs' workers have joined.
+// mark takes over what the manager has said: how many workers are wanted, and which have joined.
 func (s *supplier) mark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +270,7 @@ const endTime = 30 * time.Second
 func (s *supplier) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
-	changed := s.watch(ctx)
+	changed := split.WatchQueue(ctx, s.queue)
 	for killed := false; ; {
 		if err := s.query(ctx); err == nil && len(s.state.Jobs) == 0 {
 			return
@@ -350,25 +329,20 @@ func (p process) supply(ctx context.Context, o *serveOptions, options *serve.Opt
 	if err != nil {
 		return nil, err
 	}
-	config, err := p.load()
-	if err != nil {
-		return nil, err
-	}
-	backend, err := p.open(ctx, config)
+	queue, err := p.openFiltered(ctx, p.stderr)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(submitContext.Dir, ".asplit-serve-*")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a directory that the hosts see: %w", err), backend.Close())
+		return nil, errors.Join(fmt.Errorf("make a directory that the hosts see: %w", err), queue.Close())
 	}
 	env, err := place.environment(dir)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write how jobs reach the manager: %w", err), os.RemoveAll(dir), backend.Close())
+		return nil, errors.Join(fmt.Errorf("write how jobs reach the manager: %w", err), os.RemoveAll(dir), queue.Close())
 	}
 	spec.Command, spec.OneHost, spec.Env = o.command, true, append(slices.Clone(spec.Env), env...)
 	options.Limits.Milli, options.Limits.Memory = 1000*max(spec.Slots, 1), spec.Memory
-	queue := withFilter(backend, &dedupWriter{to: p.stderr, seen: map[string]bool{}})
 	s := newSupplier(queue, spec, dir, options.Limits.Workers, func(text string) { fmt.Fprintln(p.stderr, "asplit:", shell.Printable(text)) })
 	options.Want, options.Joined = s.wants, s.workerJoined
 	ended := make(chan struct{})
@@ -379,6 +353,6 @@ func (p process) supply(ctx context.Context, o *serveOptions, options *serve.Opt
 	return func() {
 		<-ended
 		_ = os.RemoveAll(dir)
-		_ = backend.Close()
+		_ = queue.Close()
 	}, nil
 }

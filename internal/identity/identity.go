@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -48,4 +49,15 @@ func New(host string) ([]byte, error) {
 func Fingerprint(certificate []byte) string {
 	sum := sha256.Sum256(certificate)
 	return hex.EncodeToString(sum[:])
+}
+
+// Check returns a check of the other end of a connection: its certificate is one that is known by its
+// fingerprint. The error is foreign for another.
+func Check(known func(fingerprint string) bool, foreign error) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 || !known(Fingerprint(s.PeerCertificates[0].Raw)) {
+			return foreign
+		}
+		return nil
+	}
 }

@@ -63,17 +63,12 @@ var errForeign = errors.New("it has another certificate than allotd said")
 // tls is the config of either end, which knows the other one by its fingerprint.
 func (i *Identity) tls(knows func(fingerprint string) bool) *tls.Config {
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS13,
-		Certificates:       []tls.Certificate{i.certificate},
-		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection checks more: the very certificate, whatever the address
-		NextProtos:         []string{"http/1.1"},
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if len(s.PeerCertificates) == 0 || !knows(identity.Fingerprint(s.PeerCertificates[0].Raw)) {
-				return errForeign
-			}
-			return nil
-		},
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{i.certificate},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, //nolint:gosec // VerifyConnection checks more: the very certificate, whatever the address
+		NextProtos:             []string{"http/1.1"},
+		VerifyConnection:       identity.Check(knows, errForeign),
 		SessionTicketsDisabled: true,
 	}
 }
