@@ -178,6 +178,16 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
+// stranded reports whether a pending job can't start because a host that it is pinned to is gone:
+// it waits for slots elsewhere, and a plan that serves it pins it there.
+func (g *judge) stranded(j *backends.Job) bool {
+	gone := func(name string) bool {
+		i := slices.IndexFunc(g.state.Farm.Hosts, func(h backends.Host) bool { return h.Name == name })
+		return i < 0 || g.state.Farm.Hosts[i].State == backends.HostDown
+	}
+	return j.State == backends.Pending && j.Wait == backends.WaitOther && slices.ContainsFunc(j.Pinned, gone)
+}
+
 // feasible reports whether the running jobs of a project that were charged before,
 // and its waiting beneficiaries of open reclaims, fit into its pools together in any way. It
 // reports true if it finds none within 20,000 tries.
@@ -186,7 +196,7 @@ func (g *judge) feasible(project string) bool {
 	for id, j := range g.jobs {
 		_, charged := g.books.charged[id]
 		before := g.state.Memory.Jobs[id]
-		if j.Project == project && (g.served[id] && waits(j) || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0 && !g.books.strayed(j, before)) {
+		if j.Project == project && (g.served[id] && (waits(j) || g.stranded(j)) || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0 && !g.books.strayed(j, before)) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -376,7 +386,7 @@ func (g *judge) lawUse() {
 	acts := map[backends.ID]bool{}
 	for _, r := range g.fresh {
 		b := g.jobs[r.Beneficiary]
-		if b == nil || !waits(b) {
+		if b == nil || !waits(b) && !g.stranded(b) {
 			g.d.breach(lawUse, "reclaim %d serves job %v, which does not wait for slots", r.ID, r.Beneficiary)
 			continue
 		}

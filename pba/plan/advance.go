@@ -199,8 +199,8 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 		return HandedOver, "its beneficiary runs"
 	case b.State == backends.Held:
 		return Cancelled, "its beneficiary was held"
-	case f.firstDown(r.Hosts) != "":
-		return Cancelled, "host " + f.firstDown(r.Hosts) + " went down"
+	case f.firstDown(names(r.Hosts)) != "":
+		return Cancelled, "host " + f.firstDown(names(r.Hosts)) + " went down"
 	case b.State == backends.Pending && b.Wait == backends.WaitOther:
 		// Insufficient to start or cancel a reclaim: a queue also gives this reason to a
 		// job that is pinned to a host that is briefly unavailable. The timeouts bound it.
@@ -215,11 +215,11 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 
 // firstDown returns one of these hosts that is down or unknown; "" if none is. Jobs on a
 // closed host run on, and load may close it for a moment only: the timeouts bound that.
-func (f *farm) firstDown(hosts []backends.Placement) string {
-	for _, p := range hosts {
-		closed := func(h backends.Host) bool { return h.Name == p.Host && h.State == backends.HostClosed }
-		if f.byName[p.Host] == nil && !slices.ContainsFunc(f.state.Farm.Hosts, closed) {
-			return p.Host
+func (f *farm) firstDown(hosts []string) string {
+	for _, name := range hosts {
+		closed := func(h backends.Host) bool { return h.Name == name && h.State == backends.HostClosed }
+		if f.byName[name] == nil && !slices.ContainsFunc(f.state.Farm.Hosts, closed) {
+			return name
 		}
 	}
 	return ""

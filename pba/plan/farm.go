@@ -104,6 +104,12 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
+// stranded reports whether a pending job is pinned to a host that went down. The queue can't
+// start it there, and says so; elsewhere it could, and the pin is the engine's own.
+func (f *farm) stranded(j *backends.Job) bool {
+	return j.State == backends.Pending && j.Wait == backends.WaitOther && f.firstDown(j.Pinned) != ""
+}
+
 // account is what a job's use counts under: its project if that is known and its user is a
 // member, else its user (docs/design.md, Words: over-subscription).
 type account struct{ project, user string }
@@ -246,7 +252,7 @@ func (f *farm) readJobs() {
 		j := &batch[0]
 		batch = batch[1:]
 		j.Job, j.seq, j.computed = bj, i, bj.Priority
-		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj), managed
+		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj) || f.stranded(bj), managed
 		j.entitled, j.perSlot = managed && verdict.entitled, f.countsFor(bj)
 		if mayBeTouched {
 			if mem, remembered := f.state.Memory.Jobs[bj.ID]; remembered {
