@@ -216,7 +216,7 @@ bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and aga
 # As root with slurmctld it measures rounds on Slurm, too. BENCH='-spawned 100000 -pairs 15' is
 # closer, and takes an hour or more.
 .PHONY: bench-workers
-bench-workers: build ## rounds with standing workers and without, items that do nothing beside xargs and GNU parallel, grants of asplit serve, and their budgets (10 minutes)
+bench-workers: build ## rounds with standing workers and without, items that do nothing beside xargs and GNU parallel, grants and tasks of asplit serve, and their budgets (10 minutes)
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only workers $(BENCH)
 
 .PHONY: test-crash

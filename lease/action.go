@@ -22,6 +22,7 @@ type Lock struct {
 	Holder string
 	Milli  int
 	Memory int64
+	Task   string // that the worker is to do; empty: the holder uses the slot
 }
 
 // Grant is to be posted back to the holder. It comes after its Lock. What carries it out answers
@@ -46,12 +47,23 @@ type Unlock struct {
 	Why    Why
 }
 
+// Result is what came of a task. It comes after the Unlock of its lease.
+type Result struct {
+	Lease  uint64
+	Worker string
+	Holder string
+	ID     string // of the request
+	Job    uint64
+	Result string
+}
+
 // Revoke tells a holder that a lease ended with its worker (WorkerGone), or that the holder is to
 // free it (Withdrawn).
 type Revoke struct {
 	Lease  uint64
 	Worker string
 	Holder string
+	ID     string // of the request
 	Why    Why
 }
 
@@ -71,6 +83,7 @@ func (Acknowledge) action() {}
 func (Lock) action()        {}
 func (Grant) action()       {}
 func (Unlock) action()      {}
+func (Result) action()      {}
 func (Revoke) action()      {}
 func (Release) action()     {}
 func (Want) action()        {}
@@ -81,6 +94,7 @@ type Why int
 // The reasons.
 const (
 	Freed      Why = iota + 1 // by its holder
+	Finished                  // its task is done
 	JobClosed                 // the holder ended its job
 	HolderLost                // its holder is gone
 	WorkerGone                // its worker is gone
@@ -93,6 +107,8 @@ func (w Why) String() string {
 	switch w {
 	case Freed:
 		return "freed"
+	case Finished:
+		return "its task is done"
 	case JobClosed:
 		return "its job was closed"
 	case HolderLost:

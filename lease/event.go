@@ -58,6 +58,10 @@ type Request struct {
 	Milli    int    // milli-cores of each slot, 1 or more
 	Memory   int64  // bytes of each slot
 	PostBack string // for the one that carries out the grant: it is not read here
+
+	// Task is for the worker, which gets it with the lock and answers with a Done; empty: the
+	// holder uses the slot. A request with one is for one slot, and has no PostBack.
+	Task string
 }
 
 // Cancel ends a request. What it was granted before stays with its holder.
@@ -79,6 +83,13 @@ type Free struct {
 	Lease  uint64
 }
 
+// Done says that a worker has done the task of a lease, and what came of it. The lease ends.
+type Done struct {
+	Worker string
+	Lease  uint64
+	Result string
+}
+
 // HolderGone says that a holder has ended, or is lost. Its jobs end, with their requests and leases.
 type HolderGone struct{ Holder string }
 
@@ -96,5 +107,6 @@ func (Cancel) event()     {}
 func (Posted) event()     {}
 func (PostFailed) event() {}
 func (Free) event()       {}
+func (Done) event()       {}
 func (HolderGone) event() {}
 func (Tick) event()       {}

@@ -57,7 +57,7 @@ func judge(t *testing.T, law string) {
 	if checks, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String()); err != nil || checks < 1000 || t.Failed() {
 		return // too few to say that something never happens
 	}
-	for _, what := range []string{"granted", "blocked", "impossible", "choice", "tie", "full", "shared", "not posted", "withdrawn", "lost", "idle", "hostile", "over limit"} {
+	for _, what := range []string{"granted", "blocked", "impossible", "choice", "tie", "full", "shared", "not posted", "done", "withdrawn", "lost", "idle", "hostile", "over limit"} {
 		if counts[what] == 0 {
 			t.Errorf("never %s: %v", what, counts)
 		}
@@ -82,6 +82,7 @@ type world struct {
 	leases   map[uint64]*seenLease
 	ended    []uint64
 	last     uint64 // the highest lease
+	finished Unlock // of a task whose Result is to come
 	names    int
 }
 
@@ -121,7 +122,7 @@ func newWorld(t *rapid.T, law string) *world {
 	one := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
 	limits := Limits{
 		Workers: one("workers", 1, 6), Holders: one("holders", 1, 3), Jobs: one("jobs", 1, 3), Waiting: one("waiting", 4, 12),
-		Each: one("each", 2, 8), Held: one("held", 3, 12), Slots: one("slots", 1, 5),
+		Each: one("each", 2, 8), Held: one("held", 3, 12), Slots: one("slots", 1, 5), Tasks: one("tasks", 4, 20),
 		Idle: time.Duration(one("idle", 0, 2)) * 10 * time.Second, Milli: 1000 * one("milli", 1, 2),
 	}
 	w := &world{
@@ -184,6 +185,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			w.step(Free{holder, number})
 		}
 	}
+	acts["done"] = func(*rapid.T) {
+		worker, number := w.worker(), w.lease()
+		if l := w.leases[number]; l != nil && w.number("own", 0, 3) > 0 {
+			worker = l.Worker
+		}
+		w.step(Done{worker, number, "result"})
+	}
 	for name, act := range acts {
 		acts[name] = func(t *rapid.T) {
 			if w.T = t; !w.broken {
@@ -237,6 +245,9 @@ func (w *world) ask() {
 	if w.number("large", 0, 5) == 0 {
 		e.Milli, e.Memory = 500*w.number("milli", 1, 10), int64(w.number("memory", 0, 5))
 	}
+	if w.number("task", 0, 2) == 0 {
+		e.Slots, e.Task = 1, strings.Repeat("t", w.number("bytes", 1, 3))
+	}
 	if j := w.jobs[e.Job]; j != nil && w.number("own", 0, 5) > 0 {
 		e.Holder = j.holder
 	}
@@ -263,9 +274,11 @@ func (w *world) hostile() {
 		PostFailed{uint64(bytes)},
 		Free{name, uint64(number)},
 		nil,
-		Request{w.holder(), "r1", w.job(), number, number, number, bytes, name},
-		Request{w.holder(), name, w.job(), number, 1, 1000, bytes, name},
-		Request{w.holder(), "r2", w.job(), number, number, 1000, 0, strings.Repeat("x", max(0, min(number, MaxPostBack+1)))},
+		Done{w.worker(), uint64(number), strings.Repeat("x", max(0, min(number, MaxResult+1)))},
+		Request{w.holder(), "r1", w.job(), number, number, number, bytes, name, name},
+		Request{w.holder(), name, w.job(), number, 1, 1000, bytes, name, ""},
+		Request{w.holder(), "r2", w.job(), number, number, 1000, 0, strings.Repeat("x", max(0, min(number, MaxPostBack+1))), ""},
+		Request{w.holder(), "r3", w.job(), number, 1, 1000, 0, "", strings.Repeat("x", max(0, min(number, MaxTask+1)))},
 	}).Draw(w.T, "event"))
 }
 
@@ -380,6 +393,11 @@ func (w *world) before(e Event, err error) {
 		if taken != (l != nil && !l.posted) {
 			w.fault(ownOnly, "%v: %v", e, err)
 		}
+	case Done:
+		l := w.leases[e.Lease]
+		if taken != (l != nil && l.Worker == e.Worker && l.Task != "" && len(e.Result) <= MaxResult) {
+			w.fault(ownOnly, "%.200v: %v", e, err)
+		}
 	case Free:
 		l := w.leases[e.Lease]
 		if taken != (l != nil && l.Holder == e.Holder) {
@@ -399,21 +417,23 @@ func (w *world) beforeRequest(e Request, err error) {
 		}
 		return
 	}
-	if !goodName(e.ID) || e.Slots < 1 || e.Milli < 1 || e.Milli > MaxMilli || e.Memory < 0 || e.Memory > MaxMemory || len(e.PostBack) > MaxPostBack {
+	if !goodName(e.ID) || e.Slots < 1 || e.Milli < 1 || e.Milli > MaxMilli || e.Memory < 0 || e.Memory > MaxMemory || len(e.PostBack) > MaxPostBack ||
+		len(e.Task) > MaxTask || e.Task != "" && (e.Slots > 1 || e.PostBack != "") {
 		if err == nil {
 			w.fault(bounded, "%.200v is taken", e)
 		}
 		return
 	}
-	each := 0
+	each, tasks := 0, len(e.Task)
 	for _, r := range w.requests {
 		if r.Holder == e.Holder {
 			each++
 		}
+		tasks += len(r.Task)
 	}
 	good := e.Slots <= w.limits.Slots && w.held(func(job uint64) bool { return job == e.Job }) <= j.limit-e.Slots &&
 		w.held(func(job uint64) bool { return w.jobs[job].holder == e.Holder }) <= w.limits.Held-e.Slots &&
-		each < w.limits.Each && len(w.requests) < w.limits.Waiting
+		each < w.limits.Each && len(w.requests) < w.limits.Waiting && tasks <= w.limits.Tasks
 	if !good {
 		w.counts["over limit"]++
 	}
@@ -505,6 +525,12 @@ func (w *world) follow(e Event, err error, actions []Action, i int, a Action) {
 		}
 	case Unlock:
 		w.unlocked(e, a)
+	case Result:
+		d, ok := e.(Done)
+		if !ok || d.Lease != a.Lease || d.Worker != a.Worker || d.Result != a.Result || w.finished.Lease != a.Lease || w.finished.Holder != a.Holder {
+			w.fault(endOnce, "%T %.200v: %.200v of %+v", e, e, a, w.finished)
+		}
+		w.finished = Unlock{}
 	case Revoke:
 		l := w.leases[a.Lease]
 		if a.Why == Withdrawn && (l == nil || l.Holder != a.Holder || w.workers[a.Worker].closed != Withdrawn) ||
@@ -528,7 +554,7 @@ func (w *world) granted(a Lock, g Grant) {
 		w.fault(goBack, "%v on %+v", g, at)
 		return
 	}
-	if i < 0 || w.requests[i].Job != g.Job || w.requests[i].PostBack != g.PostBack || g.Host != at.host {
+	if i < 0 || w.requests[i].Job != g.Job || w.requests[i].PostBack != g.PostBack || w.requests[i].Task != a.Task || g.Host != at.host {
 		w.fault(endOnce, "%v is for no request that waits", g)
 		return
 	}
@@ -625,6 +651,10 @@ func (w *world) unlocked(e Event, a Unlock) {
 	switch e := e.(type) {
 	case Free:
 		asked = e.Lease == a.Lease && a.Why == Freed
+	case Done:
+		w.counts["done"]++
+		asked = e.Lease == a.Lease && a.Why == Finished
+		w.finished = a
 	case PostFailed:
 		w.counts["not posted"]++
 		asked = e.Lease == a.Lease && a.Why == NotPosted
@@ -685,6 +715,9 @@ func (w *world) released(a Release) {
 
 // after judges the state that a step leaves.
 func (w *world) after(e Event, err error) {
+	if w.finished.Lease != 0 {
+		w.fault(endOnce, "%T %.200v: no Result comes of %+v", e, e, w.finished)
+	}
 	if gone, ok := e.(Gone); ok && err == nil {
 		at := w.workers[gone.Worker]
 		if w.busy(at) {

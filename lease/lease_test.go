@@ -88,21 +88,21 @@ func TestSourcesSequence(t *testing.T) {
 	w.same(w.do(Request{Holder: "ann", ID: "r1", Job: 1, Slots: 2, Milli: 1000, Memory: giga, PostBack: "there"}), "Acknowledge{ann r1}")
 	w.same(
 		w.do(Create{Worker: "w1", Host: "h1", Milli: 1000, Memory: 4 * giga}),
-		"Lock{1 w1 ann 1000 1073741824}", "Grant{1 w1 h1 ann r1 1 there 1000 1073741824}",
+		"Lock{1 w1 ann 1000 1073741824 }", "Grant{1 w1 h1 ann r1 1 there 1000 1073741824}",
 	)
 	w.same(w.do(Posted{1}))
 	w.same(
 		w.do(Free{"ann", 1}),
-		"Unlock{1 w1 ann freed}", "Lock{2 w1 ann 1000 1073741824}", "Grant{2 w1 h1 ann r1 1 there 1000 1073741824}",
+		"Unlock{1 w1 ann freed}", "Lock{2 w1 ann 1000 1073741824 }", "Grant{2 w1 h1 ann r1 1 there 1000 1073741824}",
 	)
 	w.same(w.do(Create{Worker: "w2", Host: "h2", Milli: 2000}))
 	w.same(w.do(PostFailed{2}), "Unlock{2 w1 ann it could not be posted back}")
 	w.same(
 		w.do(Request{Holder: "ann", ID: "r1", Job: 1, Slots: 3, Milli: 1000}),
 		"Acknowledge{ann r1}",
-		"Lock{3 w2 ann 1000 0}", "Grant{3 w2 h2 ann r1 1  1000 0}",
-		"Lock{4 w1 ann 1000 0}", "Grant{4 w1 h1 ann r1 1  1000 0}",
-		"Lock{5 w2 ann 1000 0}", "Grant{5 w2 h2 ann r1 1  1000 0}",
+		"Lock{3 w2 ann 1000 0 }", "Grant{3 w2 h2 ann r1 1  1000 0}",
+		"Lock{4 w1 ann 1000 0 }", "Grant{4 w1 h1 ann r1 1  1000 0}",
+		"Lock{5 w2 ann 1000 0 }", "Grant{5 w2 h2 ann r1 1  1000 0}",
 	)
 }
 
@@ -248,23 +248,23 @@ func TestEnds(t *testing.T) {
 		want   []string
 	}{
 		"the worker goes": {[]Event{Gone{"w"}}, []string{
-			"Unlock{1 w ann its worker is gone}", "Revoke{1 w ann its worker is gone}",
-			"Unlock{2 w bob its worker is gone}", "Revoke{2 w bob its worker is gone}",
+			"Unlock{1 w ann its worker is gone}", "Revoke{1 w ann a its worker is gone}",
+			"Unlock{2 w bob its worker is gone}", "Revoke{2 w bob b its worker is gone}",
 		}},
 		"the worker returns its slots": {[]Event{Withdraw{"w"}, Withdraw{"w"}, Free{"bob", 2}, Free{"ann", 1}, Gone{"w"}}, []string{
-			"Revoke{1 w ann its worker returns its slots}", "Revoke{2 w bob its worker returns its slots}",
+			"Revoke{1 w ann a its worker returns its slots}", "Revoke{2 w bob b its worker returns its slots}",
 			"Unlock{2 w bob freed}", "Unlock{1 w ann freed}", "Release{w its worker returns its slots}",
 		}},
 		"and is killed meanwhile": {[]Event{Withdraw{"w"}, Free{"bob", 2}, Gone{"w"}}, []string{
-			"Revoke{1 w ann its worker returns its slots}", "Revoke{2 w bob its worker returns its slots}",
-			"Unlock{2 w bob freed}", "Unlock{1 w ann its worker is gone}", "Revoke{1 w ann its worker is gone}",
+			"Revoke{1 w ann a its worker returns its slots}", "Revoke{2 w bob b its worker returns its slots}",
+			"Unlock{2 w bob freed}", "Unlock{1 w ann its worker is gone}", "Revoke{1 w ann a its worker is gone}",
 		}},
 		"a holder goes": {[]Event{HolderGone{"ann"}}, []string{"Unlock{1 w ann its holder is gone}"}},
 		"a job is closed, and the next request is served": {
 			[]Event{Request{Holder: "bob", ID: "more", Job: 2, Slots: 1, Milli: 1000}, CloseJob{"ann", 1}},
 			[]string{
 				"Acknowledge{bob more}", "Unlock{1 w ann its job was closed}",
-				"Lock{3 w bob 1000 0}", "Grant{3 w h bob more 2  1000 0}",
+				"Lock{3 w bob 1000 0 }", "Grant{3 w h bob more 2  1000 0}",
 			},
 		},
 		"a request is cancelled": {
@@ -282,6 +282,31 @@ func TestEnds(t *testing.T) {
 			w.same(w.do(c.events...), c.want...)
 		})
 	}
+}
+
+// TestTasks: a task goes to the worker with its lock, and its result to the holder; only its worker
+// ends it so.
+func TestTasks(t *testing.T) {
+	w := newTable(t, Limits{Tasks: 10})
+	ask := func(id, task string) Request {
+		return Request{Holder: "ann", ID: id, Job: 1, Slots: 1, Milli: 1000, Task: task}
+	}
+	w.do(Create{Worker: "w", Host: "h", Milli: 1000}, Create{Worker: "v", Host: "g", Milli: 1000}, OpenJob{Holder: "ann"})
+	w.same(w.do(ask("a", "count")), "Acknowledge{ann a}", "Lock{1 v ann 1000 0 count}", "Grant{1 v g ann a 1  1000 0}")
+	w.same(w.do(ask("b", "")), "Acknowledge{ann b}", "Lock{2 w ann 1000 0 }", "Grant{2 w h ann b 1  1000 0}")
+	w.same(w.do(ask("c", "1234567890")), "Acknowledge{ann c}")
+	w.refused(ask("d", "1"), ErrLimit)
+	w.refused(Done{"w", 1, "not its own"}, ErrUnknown)
+	w.refused(Done{"w", 2, "no task"}, ErrUnknown)
+	w.refused(Done{"v", 1, strings.Repeat("x", MaxResult+1)}, ErrInvalid)
+	w.same(w.do(Done{"v", 1, "3"}),
+		"Unlock{1 v ann its task is done}", "Result{1 v ann a 1 3}", "Lock{3 v ann 1000 0 1234567890}", "Grant{3 v g ann c 1  1000 0}")
+	w.refused(Done{"v", 1, "3"}, ErrUnknown)
+	w.same(w.do(Withdraw{"v"}, Done{"v", 3, ""}),
+		"Revoke{3 v ann c its worker returns its slots}", "Unlock{3 v ann its task is done}", "Release{v its worker returns its slots}", "Result{3 v ann c 1 }")
+	w.same(w.do(ask("d", "1")), "Acknowledge{ann d}")
+	w.same(w.do(Free{"ann", 2}), "Unlock{2 w ann freed}", "Lock{4 w ann 1000 0 1}", "Grant{4 w h ann d 1  1000 0}")
+	w.same(w.do(Gone{"w"}), "Unlock{4 w ann its worker is gone}", "Revoke{4 w ann d its worker is gone}")
 }
 
 // TestRefused: what is refused at once, and changes nothing.
@@ -310,6 +335,9 @@ func TestRefused(t *testing.T) {
 	w.refused(with(func(r *Request) { r.Milli = MaxMilli + 1 }), ErrInvalid)
 	w.refused(with(func(r *Request) { r.Memory = -1 }), ErrInvalid)
 	w.refused(with(func(r *Request) { r.PostBack = strings.Repeat("x", MaxPostBack+1) }), ErrInvalid)
+	w.refused(with(func(r *Request) { r.Task = strings.Repeat("x", MaxTask+1) }), ErrInvalid)
+	w.refused(with(func(r *Request) { r.Task, r.Slots = "x", 2 }), ErrInvalid)
+	w.refused(with(func(r *Request) { r.Task, r.PostBack = "x", "there" }), ErrInvalid)
 	w.refused(with(func(r *Request) { r.ID = "\x1b[2J" }), ErrInvalid)
 	w.refused(with(func(r *Request) { r.ID = strings.Repeat("x", MaxName+1) }), ErrInvalid)
 	w.refused(with(func(r *Request) { r.Job = 3 }), ErrUnknown)

@@ -20,6 +20,7 @@ type Limits struct {
 	Each    int // requests of one holder that wait [10,000; at most 1,000,000]
 	Held    int // slots that one holder holds and waits for [100,000; at most 1,000,000]
 	Slots   int // of one request [10,000; at most 60,000]
+	Tasks   int // bytes of the tasks that wait, of all holders [64 MiB; at most 1 GiB]
 
 	// Idle is how long a worker stays without a lease; 0: for ever.
 	Idle time.Duration
@@ -33,6 +34,8 @@ type Limits struct {
 const (
 	MaxName     = 256        // bytes of a name or ID
 	MaxPostBack = 2048       // bytes
+	MaxTask     = 16 << 10   // bytes
+	MaxResult   = 64 << 10   // bytes
 	MaxMilli    = 16_000_000 // milli-cores of a worker or slot
 	MaxMemory   = 1 << 50    // bytes of one
 )
@@ -49,6 +52,7 @@ func (l *Limits) settle() {
 		{&l.Each, 10_000, 1_000_000},
 		{&l.Held, 100_000, 1_000_000},
 		{&l.Slots, 10_000, 60_000},
+		{&l.Tasks, 64 << 20, 1 << 30},
 		{&l.Milli, 1000, MaxMilli},
 	} {
 		if *bound.value <= 0 {

@@ -38,6 +38,7 @@ type Manager struct {
 	lastJob, lastLease, seq uint64
 
 	waits  int   // requests in waiting and parked
+	tasks  int   // bytes of their tasks
 	wanted int64 // milli-cores of more workers that they would use up
 	want   int   // as the last Want said
 
@@ -52,6 +53,7 @@ type lease struct {
 	request       *request // it may have ended
 	milli, memory int64
 	locked        bool // it is being posted back
+	task          bool // its worker does one
 
 	inWorker, inJob int // its places in their leases
 }
@@ -127,6 +129,8 @@ func (m *Manager) apply(e Event) error {
 		return m.postFailed(e)
 	case Free:
 		return m.free(e)
+	case Done:
+		return m.done(e)
 	case HolderGone:
 		return m.holderGone(e)
 	case Tick:
@@ -159,7 +163,7 @@ func (m *Manager) dispatch() {
 func (m *Manager) grant(r *request, w *worker) {
 	m.lastLease++
 	l := &lease{
-		number: m.lastLease, worker: w, job: r.job, request: r, milli: r.milli, memory: r.memory, locked: true,
+		number: m.lastLease, worker: w, job: r.job, request: r, milli: r.milli, memory: r.memory, locked: true, task: r.task != "",
 		inWorker: len(w.leases), inJob: len(r.job.leases),
 	}
 	m.leases[l.number] = l
@@ -167,7 +171,7 @@ func (m *Manager) grant(r *request, w *worker) {
 	w.take(l.milli, l.memory)
 	m.wake(w)
 	m.ranking.update(w.host)
-	m.emit(Lock{l.number, w.name, r.job.holder.name, int(l.milli), l.memory})
+	m.emit(Lock{l.number, w.name, r.job.holder.name, int(l.milli), l.memory, r.task})
 	m.emit(Grant{l.number, w.name, w.host.name, r.job.holder.name, r.id, r.job.number, r.postBack, int(l.milli), l.memory})
 	m.lower(r, 1)
 	if r.slots == 0 {
@@ -234,6 +238,20 @@ func (m *Manager) free(e Free) error {
 		return unknown("lease %d of holder %.60q", e.Lease, e.Holder)
 	}
 	m.end(l, Freed)
+	return nil
+}
+
+// done ends the lease of a task that its worker has done.
+func (m *Manager) done(e Done) error {
+	l := m.leases[e.Lease]
+	switch {
+	case l == nil || l.worker.name != e.Worker || !l.task:
+		return unknown("task of lease %d on worker %.60q", e.Lease, e.Worker)
+	case len(e.Result) > MaxResult:
+		return invalid("a result of %d bytes: at most %d", len(e.Result), MaxResult)
+	}
+	m.end(l, Finished)
+	m.emit(Result{l.number, l.worker.name, l.job.holder.name, l.request.id, l.job.number, e.Result})
 	return nil
 }
 

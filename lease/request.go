@@ -30,6 +30,7 @@ type request struct {
 	slots         int // that it waits for
 	milli, memory int64
 	postBack      string
+	task          string
 
 	seq    uint64
 	share  int64 // milli-cores of a worker more that a slot uses up; 0: it would not hold one
@@ -137,6 +138,10 @@ func (m *Manager) request(e Request) error {
 		return invalid("a slot of %d bytes of memory: want 0 to %d", e.Memory, int64(MaxMemory))
 	case len(e.PostBack) > MaxPostBack:
 		return invalid("%d bytes say where to post back: at most %d", len(e.PostBack), MaxPostBack)
+	case len(e.Task) > MaxTask:
+		return invalid("a task of %d bytes: at most %d", len(e.Task), MaxTask)
+	case e.Task != "" && (e.Slots > 1 || e.PostBack != ""):
+		return invalid("a task for %d slots that posts back to %.60q: want one slot, and its result comes to the holder", e.Slots, e.PostBack)
 	case h.requests[e.ID] != nil:
 		return taken("request %q", e.ID)
 	case e.Slots > m.limits.Slots:
@@ -149,16 +154,19 @@ func (m *Manager) request(e Request) error {
 		return overLimit("%d requests of holder %q wait", len(h.requests), h.name)
 	case m.waits >= m.limits.Waiting:
 		return overLimit("%d requests wait", m.waits)
+	case m.tasks+len(e.Task) > m.limits.Tasks:
+		return overLimit("tasks of %d bytes wait", m.tasks)
 	}
 	m.seq++
 	r := &request{
 		id: e.ID, job: j, priority: e.Priority, slots: e.Slots, milli: int64(e.Milli), memory: e.Memory,
-		postBack: e.PostBack, seq: m.seq,
+		postBack: e.PostBack, task: e.Task, seq: m.seq,
 	}
 	h.requests[r.id] = r
 	h.held += r.slots
 	j.held += r.slots
 	m.waits++
+	m.tasks += len(r.task)
 	r.share = m.limits.share(r.milli, r.memory)
 	m.wanted += int64(r.slots) * r.share
 	m.waiting.Push(r)
@@ -193,6 +201,8 @@ func (m *Manager) drop(r *request) {
 func (m *Manager) remove(r *request) {
 	delete(r.job.holder.requests, r.id)
 	m.waits--
+	m.tasks -= len(r.task)
+	r.task = ""
 	if !r.parked {
 		m.waiting.Remove(r.at)
 		return

@@ -31,6 +31,7 @@ type HeldView struct {
 	Worker string `json:"worker"`
 	Host   string `json:"host"`
 	Holder string `json:"holder"`
+	ID     string `json:"id"` // of its request
 	Job    uint64 `json:"job"`
 	Milli  int64  `json:"milli_cores"`
 	Memory int64  `json:"memory"`
@@ -66,7 +67,7 @@ func (m *Manager) View() View {
 		v.Workers = append(v.Workers, one)
 	}
 	for _, l := range inOrder(slices.Collect(maps.Values(m.leases))) {
-		v.Leases = append(v.Leases, HeldView{l.number, l.worker.name, l.worker.host.name, l.job.holder.name, l.job.number, l.milli, l.memory, l.locked})
+		v.Leases = append(v.Leases, HeldView{l.number, l.worker.name, l.worker.host.name, l.job.holder.name, l.request.id, l.job.number, l.milli, l.memory, l.locked})
 	}
 	requests := slices.Concat(m.waiting.Items(), m.parked)
 	slices.SortFunc(requests, order)

@@ -149,7 +149,7 @@ func (m *Manager) gone(e Gone) error {
 	w.closed, w.released = WorkerGone, true
 	for _, l := range inOrder(w.leases) {
 		m.end(l, WorkerGone)
-		m.emit(Revoke{l.number, w.name, l.job.holder.name, WorkerGone})
+		m.emit(Revoke{l.number, w.name, l.job.holder.name, l.request.id, WorkerGone})
 	}
 	m.wake(w)
 	h := w.host
@@ -179,7 +179,7 @@ func (m *Manager) withdraw(e Withdraw) error {
 	m.wake(w)
 	m.ranking.update(w.host)
 	for _, l := range inOrder(w.leases) {
-		m.emit(Revoke{l.number, w.name, l.job.holder.name, Withdrawn})
+		m.emit(Revoke{l.number, w.name, l.job.holder.name, l.request.id, Withdrawn})
 	}
 	m.releaseEmpty(w)
 	return nil

@@ -33,29 +33,11 @@ const (
 func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	home, err := os.MkdirTemp("", "grants-")
+	c, stop, err := startServe(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
-	serve := exec.CommandContext(ctx, filepath.Join(o.programs, "asplit"), "serve")
-	serve.Env = append(os.Environ(), "HOME="+home, "XDG_RUNTIME_DIR="+home, "ALLOTMENT_HOME="+home)
-	serve.Cancel = func() error { return serve.Process.Signal(syscall.SIGTERM) }
-	serve.Stderr = os.Stderr
-	out, err := serve.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := serve.Start(); err != nil {
-		return nil, err
-	}
-	defer func() { cancel(); _ = serve.Wait() }()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return nil, fmt.Errorf("asplit serve said %q: %w", line, err)
-	}
-	words := strings.Fields(line)
-	c := grantClient{ctx: ctx, http: listen.Client(words[len(words)-1], 0)} // as curl, with a connection for each call
+	defer func() { cancel(); err = errors.Join(err, stop()) }()
 	times, err := c.measure(o.grants)
 	if err != nil {
 		return nil, fmt.Errorf("grants: %w", err)
@@ -66,23 +48,58 @@ func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 	return []budget{{"99 in 100 grants, in ms", 1000 * p99, float64(maxGrant.Milliseconds())}}, nil
 }
 
-// grantClient speaks to asplit serve.
-type grantClient struct {
+// startServe starts asplit serve, which ends with the context, and returns who speaks to it. To be called
+// then: stop waits for its end.
+func startServe(ctx context.Context, o *options) (c *leaseClient, stop func() error, err error) {
+	home, err := os.MkdirTemp("", "serve-")
+	if err != nil {
+		return nil, nil, err
+	}
+	serve := exec.CommandContext(ctx, filepath.Join(o.programs, "asplit"), "serve")
+	serve.Env = append(os.Environ(), "HOME="+home, "XDG_RUNTIME_DIR="+home, "ALLOTMENT_HOME="+home)
+	serve.Cancel = func() error { return serve.Process.Signal(syscall.SIGTERM) }
+	serve.Stderr = os.Stderr
+	out, err := serve.StdoutPipe()
+	if err == nil {
+		err = serve.Start()
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(home))
+	}
+	stop = func() error {
+		_ = serve.Wait() // it was told to end
+		return os.RemoveAll(home)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("asplit serve said %q: %w", line, err), serve.Process.Kill(), stop())
+	}
+	words := strings.Fields(line)
+	return &leaseClient{ctx: ctx, http: listen.Client(words[len(words)-1], 0)}, stop, nil
+}
+
+// leaseClient speaks to asplit serve, as a worker or a holder.
+type leaseClient struct {
 	ctx   context.Context
 	http  *http.Client
 	token string
+	lines *json.Decoder // of its connection
 }
 
-// open makes a call that answers with lines until the client ends.
-func (c *grantClient) open(path, body string) (*json.Decoder, error) {
+// join opens a connection, which is there until the context ends.
+func (c *leaseClient) join(path, body string) (*leaseClient, error) {
 	answer, err := c.send(http.MethodPost, path, body)
 	if err != nil {
 		return nil, err
 	}
-	return json.NewDecoder(answer.Body), nil // the context closes it
+	joined := &leaseClient{ctx: c.ctx, http: c.http, lines: json.NewDecoder(answer.Body)}
+	var first struct{ Token string }
+	err = joined.lines.Decode(&first)
+	joined.token = first.Token
+	return joined, err
 }
 
-func (c *grantClient) send(method, path, body string) (*http.Response, error) {
+func (c *leaseClient) send(method, path, body string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(c.ctx, method, "http://asplit/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -101,7 +118,7 @@ func (c *grantClient) send(method, path, body string) (*http.Response, error) {
 	return answer, nil
 }
 
-func (c *grantClient) call(method, path, body string) error {
+func (c *leaseClient) call(method, path, body string) error {
 	answer, err := c.send(method, path, body)
 	if err != nil {
 		return err
@@ -111,19 +128,14 @@ func (c *grantClient) call(method, path, body string) error {
 }
 
 // measure returns the times in seconds from the free of a slot to the grant that came of it.
-func (c *grantClient) measure(n int) (times []float64, err error) {
-	if _, err := c.open("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
+func (c *leaseClient) measure(n int) (times []float64, err error) {
+	if _, err := c.join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
 		return nil, err
 	}
-	lines, err := c.open("holders", fmt.Sprintf(`{"holder":"bench","limit":%d}`, 2*(grantWaiting+grantSlots)))
+	c, err = c.join("holders", fmt.Sprintf(`{"holder":"bench","limit":%d}`, 2*(grantWaiting+grantSlots)))
 	if err != nil {
 		return nil, err
 	}
-	var first struct{ Token string }
-	if err := lines.Decode(&first); err != nil {
-		return nil, err
-	}
-	c.token = first.Token
 	request := func(i int) error { return c.call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"r%d"}`, i)) }
 	for i := range grantSlots + grantWaiting {
 		if err := request(i); err != nil {
@@ -138,7 +150,7 @@ func (c *grantClient) measure(n int) (times []float64, err error) {
 	go func() {
 		for {
 			var g grant
-			if err := lines.Decode(&g); err != nil {
+			if err := c.lines.Decode(&g); err != nil {
 				ended <- err
 				return
 			}

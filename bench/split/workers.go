@@ -61,13 +61,17 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	dispatched, err := measureTasks(ctx, o)
+	if err != nil {
+		return false, err
+	}
 	crowded, err := measureCrowd(ctx, o.crowd)
 	if err != nil {
 		return false, err
 	}
 	met = true
 	printf("\nbudgets")
-	for _, l := range slices.Concat(all, spawned, granted, crowded) {
+	for _, l := range slices.Concat(all, spawned, granted, dispatched, crowded) {
 		printf("  %-10s  %s: %.3f of %.3f", l.verdict(), l.what, l.value, l.limit)
 		met = met && l.verdict() != "missed"
 	}

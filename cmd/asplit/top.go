@@ -86,13 +86,13 @@ func printView(out io.Writer, format table.Format, v *lease.View) error {
 	for _, w := range v.Workers {
 		workers.Row(w.Host, w.Worker, w.State, w.Leases, cores(w.FreeMilli)+"/"+cores(w.Milli), memory(w.FreeMemory)+"/"+memory(w.Memory))
 	}
-	leases := table.New("lease", "host", "worker", "holder", "job", "cores", "memory", "state")
+	leases := table.New("lease", "host", "worker", "holder", "request", "job", "cores", "memory", "state")
 	for _, l := range v.Leases {
 		state := "held"
 		if l.Locked {
 			state = "locked"
 		}
-		leases.Row(l.Lease, l.Host, l.Worker, l.Holder, l.Job, cores(l.Milli), memory(l.Memory), state)
+		leases.Row(l.Lease, l.Host, l.Worker, l.Holder, l.ID, l.Job, cores(l.Milli), memory(l.Memory), state)
 	}
 	waiting := table.New("request", "holder", "job", "priority", "slots", "cores", "memory", "state")
 	for _, r := range v.Waiting {

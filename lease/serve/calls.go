@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ type (
 		Holder string `json:"holder"`
 		Milli  int    `json:"milli_cores"`
 		Memory int64  `json:"memory"`
+		Task   string `json:"task,omitempty"`
 	}
 	unlockLine struct {
 		Unlock uint64 `json:"unlock"`
@@ -46,9 +48,16 @@ type (
 		Milli   int    `json:"milli_cores"`
 		Memory  int64  `json:"memory"`
 	}
+	resultLine struct {
+		Lease   uint64 `json:"lease"`
+		Request string `json:"request"`
+		Worker  string `json:"worker"`
+		Result  string `json:"result"`
+	}
 	revokeLine struct {
-		Revoke uint64 `json:"revoke"`
-		Why    string `json:"why"`
+		Revoke  uint64 `json:"revoke"`
+		Request string `json:"request"`
+		Why     string `json:"why"`
 	}
 	acknowledgement struct {
 		Acknowledged string `json:"acknowledged"`
@@ -76,6 +85,11 @@ type (
 		Memory   int64  `json:"memory"`
 		Priority int    `json:"priority"`
 		PostBack string `json:"post_back"`
+		Task     string `json:"task"`
+	}
+	resultBody struct {
+		Lease  uint64 `json:"lease"`
+		Result string `json:"result"`
 	}
 )
 
@@ -93,6 +107,24 @@ func readBody(body io.Reader, v any) error {
 		return fmt.Errorf("%w: text after its JSON object", errBody)
 	}
 	return nil
+}
+
+// readBodies reads JSON objects, one or more, each with what it does not say as in normal.
+func readBodies[T any](body io.Reader, normal T) (all []T, err error) {
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	for {
+		one := normal
+		switch err := d.Decode(&one); {
+		case errors.Is(err, io.EOF) && len(all) > 0:
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("%w: object %d: %w: want JSON objects", errBody, len(all)+1, err)
+		case len(all) == maxObjects:
+			return nil, fmt.Errorf("%w: want %d objects at most", errBody, maxObjects)
+		}
+		all = append(all, one)
+	}
 }
 
 // answerError answers with one line that says what is wrong.
@@ -130,11 +162,14 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, name string, all m
 		return err
 	}
 	c.lines[0] = line{value: first(c)}
+	token := digestOf(bearer + c.token)
+	s.tokens[token] = c
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(all, name)
+		delete(s.tokens, token)
 		_ = s.stepLocked(end)
 	}()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -199,21 +234,64 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b := requestBody{Slots: 1, Milli: 1000}
-	if err := readBody(r.Body, &b); err != nil {
-		return err
-	}
-	if err := checkPostBack(b.PostBack); err != nil {
-		return err
-	}
-	err = s.step(lease.Request{
-		Holder: c.name, ID: b.ID, Job: c.job, Priority: b.Priority, Slots: b.Slots, Milli: b.Milli, Memory: b.Memory, PostBack: b.PostBack,
-	})
+	all, err := readBodies(r.Body, requestBody{Slots: 1, Milli: 1000})
 	if err != nil {
 		return err
 	}
+	var answer bytes.Buffer
+	encoder := json.NewEncoder(&answer)
+	for i, b := range all {
+		if err := s.ask(c, &b); err != nil {
+			return ofSeveral(err, i, len(all), "those before it are taken, those after it are not")
+		}
+		if err := encoder.Encode(acknowledgement{b.ID}); err != nil {
+			return err
+		}
+	}
 	w.WriteHeader(http.StatusAccepted)
-	return json.NewEncoder(w).Encode(acknowledgement{b.ID})
+	_, err = w.Write(answer.Bytes())
+	return err
+}
+
+func (s *Server) ask(c *client, b *requestBody) error {
+	if err := checkPostBack(b.PostBack); err != nil {
+		return err
+	}
+	return s.step(lease.Request{
+		Holder: c.name, ID: b.ID, Job: c.job, Priority: b.Priority, Slots: b.Slots, Milli: b.Milli, Memory: b.Memory,
+		PostBack: b.PostBack, Task: b.Task,
+	})
+}
+
+// results takes what came of a worker's tasks. One that is refused, such as of a lease that ended
+// meanwhile, keeps none of the others from their holders.
+func (s *Server) results(w http.ResponseWriter, r *http.Request) error {
+	c, err := s.clientOf(r, s.workers)
+	if err != nil {
+		return err
+	}
+	all, err := readBodies(r.Body, resultBody{})
+	if err != nil {
+		return err
+	}
+	var refused error
+	for i, b := range all {
+		if err := s.step(lease.Done{Worker: c.name, Lease: b.Lease, Result: b.Result}); err != nil && refused == nil {
+			refused = ofSeveral(err, i, len(all), "the others are taken, as far as their leases are there")
+		}
+	}
+	if refused == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return refused
+}
+
+// ofSeveral says which object of a body an error is of, and what became of the others.
+func ofSeveral(err error, at, all int, others string) error {
+	if all == 1 {
+		return err
+	}
+	return fmt.Errorf("object %d of %d: %w; %s", at+1, all, err, others)
 }
 
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {

@@ -5,11 +5,13 @@
 // answer with a line of JSON for each thing that they are to know, until one end closes. So nothing is
 // polled, and what a process held is free when it ends, however it ends. The first line has a token,
 // which each further call must send. Grants come on the holder's connection, or by POST to a URL of
-// this machine that the request names.
+// this machine that the request names. A request may have a task, which the worker gets with the lock of
+// its lease; what the worker answers comes on the holder's connection.
 package serve
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
@@ -27,10 +29,13 @@ import (
 
 // Bounds of the face.
 const (
-	maxBody        = 16 << 10         // bytes of a request's body
+	maxBody        = 16 << 10         // bytes of a call's body
+	maxBatch       = 1 << 20          // bytes of one that has several requests or results
+	maxObjects     = 1000             // of them
 	maxConnections = 4096             // of a listener
 	maxOfNetwork   = 1024             // of them, from one other host, or one network of IPv6
 	maxLines       = 100_000          // that wait for one connection; more close it
+	maxTexts       = 64 << 20         // bytes of tasks or results in them; more close it, too
 	lineTime       = 10 * time.Second // in which the other end takes a line
 	bodyTime       = 10 * time.Second // in which a body has come
 )
@@ -48,6 +53,7 @@ type Server struct {
 	wake    *time.Timer
 	workers map[string]*client
 	holders map[string]*client
+	tokens  map[digest]*client
 }
 
 // Options of a server.
@@ -64,7 +70,7 @@ type Options struct {
 func New(o Options) *Server {
 	s := &Server{
 		uid: o.UID, key: o.Key, want: o.Want, came: o.Joined, post: newPoster(o),
-		m: lease.New(o.Limits), workers: map[string]*client{}, holders: map[string]*client{},
+		m: lease.New(o.Limits), workers: map[string]*client{}, holders: map[string]*client{}, tokens: map[digest]*client{},
 	}
 	s.wake = time.AfterFunc(time.Hour, func() { _ = s.step(lease.Tick{}) })
 	return s
@@ -130,6 +136,7 @@ func (s *Server) handler() http.Handler {
 		"POST /v1/withdrawals":      s.withdraw,
 		"POST /v1/holders":          s.joinHolder,
 		"POST /v1/requests":         s.request,
+		"POST /v1/results":          s.results,
 		"DELETE /v1/requests/{id}":  s.cancel,
 		"DELETE /v1/leases/{lease}": s.free,
 		"GET /v1/view":              s.view,
@@ -143,7 +150,11 @@ func (s *Server) handler() http.Handler {
 				return
 			}
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			most := int64(maxBody)
+			if pattern == "POST /v1/requests" || pattern == "POST /v1/results" {
+				most = maxBatch
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, most)
 			if err := h(w, r); err != nil {
 				answerError(w, err)
 			}
@@ -176,33 +187,28 @@ func (s *Server) admit(r *http.Request) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, all := range []map[string]*client{s.holders, s.workers} {
-		for _, c := range all {
-			if same(given, bearer+c.token) {
-				return nil
-			}
-		}
+	if s.tokens[digestOf(given)] == nil {
+		return errStranger
 	}
-	return errStranger
+	return nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// clientOf returns the client whose token a call sends. The time that it takes says nothing of any token.
+// digest is a token's: how long it takes to find one says nothing of a token.
+type digest [sha256.Size]byte
+
+func digestOf(authorization string) digest { return sha256.Sum256([]byte(authorization)) }
+
+// clientOf returns the client whose token a call sends, if it is one of these.
 func (s *Server) clientOf(r *http.Request, all map[string]*client) (*client, error) {
-	given := r.Header.Get("Authorization")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found *client
-	for _, c := range all {
-		if same(given, bearer+c.token) {
-			found = c
-		}
-	}
-	if found == nil {
+	c := s.tokens[digestOf(r.Header.Get("Authorization"))]
+	if c == nil || all[c.name] != c {
 		return nil, errToken
 	}
-	return found, nil
+	return c, nil
 }
 
 // client is a connection of a worker or a holder.
@@ -214,11 +220,13 @@ type client struct {
 
 	more  chan struct{} // lines wait
 	lines []line        // guarded by Server.mu
+	texts int           // bytes of tasks or results in them
 }
 
 // line is what a client is to know.
 type line struct {
 	value any
+	texts int    // bytes of the task or result in it
 	lease uint64 // of a grant: 0: it is none
 	last  bool   // the connection ends with it
 }
@@ -232,11 +240,12 @@ func (c *client) send(l line) {
 	if c == nil {
 		return
 	}
-	if len(c.lines) >= maxLines {
+	if len(c.lines) >= maxLines || c.texts+l.texts > maxTexts {
 		c.drop()
 		return
 	}
 	c.lines = append(c.lines, l)
+	c.texts += l.texts
 	select {
 	case c.more <- struct{}{}:
 	default:
@@ -266,9 +275,11 @@ func (s *Server) carryOut(a lease.Action) {
 	case lease.JobOpened:
 		s.holders[a.Holder].job = a.Job
 	case lease.Lock:
-		s.workers[a.Worker].send(line{value: lockLine{a.Lease, a.Holder, a.Milli, a.Memory}})
+		s.workers[a.Worker].send(line{value: lockLine{a.Lease, a.Holder, a.Milli, a.Memory, a.Task}, texts: len(a.Task)})
 	case lease.Unlock:
-		s.workers[a.Worker].send(line{value: unlockLine{a.Lease, a.Why.String()}})
+		if a.Why != lease.Finished { // by the worker itself
+			s.workers[a.Worker].send(line{value: unlockLine{a.Lease, a.Why.String()}})
+		}
 	case lease.Grant:
 		g := grantLine{a.Lease, a.ID, a.Job, a.Worker, a.Host, a.Milli, a.Memory}
 		if a.PostBack == "" {
@@ -282,8 +293,10 @@ func (s *Server) carryOut(a lease.Action) {
 			}
 			_ = s.step(lease.Posted{Lease: a.Lease})
 		})
+	case lease.Result:
+		s.holders[a.Holder].send(line{value: resultLine{a.Lease, a.ID, a.Worker, a.Result}, texts: len(a.Result)})
 	case lease.Revoke:
-		s.holders[a.Holder].send(line{value: revokeLine{a.Lease, a.Why.String()}})
+		s.holders[a.Holder].send(line{value: revokeLine{a.Lease, a.ID, a.Why.String()}})
 	case lease.Release:
 		s.workers[a.Worker].send(line{value: releaseLine{a.Why.String()}, last: true})
 	case lease.Want:
@@ -298,10 +311,11 @@ func (s *Server) carryOut(a lease.Action) {
 func (s *Server) follow(ctx context.Context, w http.ResponseWriter, c *client) {
 	control := http.NewResponseController(w)
 	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
 	for {
 		s.mu.Lock()
 		lines := c.lines
-		c.lines = nil
+		c.lines, c.texts = nil, 0
 		s.mu.Unlock()
 		for chunk := range slices.Chunk(lines, 256) {
 			_ = control.SetWriteDeadline(time.Now().Add(lineTime))

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -198,6 +199,79 @@ func TestLeasesByHTTP(t *testing.T) {
 	}
 }
 
+// TestTasks: a worker gets tasks with its locks, and the holder what came of them; several in a call.
+func TestTasks(t *testing.T) {
+	f := newFace(t, Options{})
+	ann := f.join("/v1/holders", holder)
+	w := f.join("/v1/workers", worker)
+	code, text := f.call(f.unix, "POST", "http://x/v1/requests", ann.token, `{"id":"a","task":"<1> & \u001b"} {"id":"b","task":"2"}`+"\n"+`{"id":"c"}`)
+	if want := "{\"acknowledged\":\"a\"}\n{\"acknowledged\":\"b\"}\n{\"acknowledged\":\"c\"}\n"; code != 202 || text != want {
+		t.Errorf("%d %s, want 202 %s", code, text, want)
+	}
+	for _, task := range []string{"<1> & \x1b", "2"} {
+		if lock := w.next(); lock["task"] != task {
+			t.Errorf("%v, want the task %q", lock, task)
+		}
+		ann.expect("grant")
+	}
+	other := f.join("/v1/workers", `{"worker":"v","host":"h","milli_cores":1}`)
+	f.want(404, "POST", "/v1/results", other.token, `{"lease":1,"result":"stolen"}`)
+	f.want(401, "POST", "/v1/results", ann.token, `{"lease":1,"result":"its own"}`)
+	f.want(400, "POST", "/v1/results", w.token, `{"lease":1} {"leases":2}`)
+	f.want(400, "POST", "/v1/results", w.token, strings.Repeat(`{"lease":1}`, maxObjects+1))
+	f.want(400, "POST", "/v1/results", w.token, "")
+	code, text = f.call(f.unix, "POST", "http://x/v1/results", w.token, `{"lease":9,"result":"none"}{"lease":1,"result":"one"}{"lease":2}`)
+	if code != 404 || !strings.Contains(text, "object 1 of 3") {
+		t.Errorf("%d %s, want 404 for object 1", code, text)
+	}
+	if lock := w.next(); fmt.Sprint(lock["lock"]) != "3" || lock["task"] != nil {
+		t.Errorf("%v, want lock 3 without a task", lock)
+	}
+	for _, want := range []map[string]any{
+		{"lease": 1., "request": "a", "worker": "w", "result": "one"},
+		{"grant": 3., "request": "c", "job": 1., "worker": "w", "host": "h", "milli_cores": 1000., "memory": 0.},
+		{"lease": 2., "request": "b", "worker": "w", "result": ""},
+	} {
+		if got := ann.next(); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	f.want(404, "POST", "/v1/results", w.token, `{"lease":1,"result":"again"}`)
+	f.want(404, "POST", "/v1/results", w.token, `{"lease":3,"result":"it has no task"}`)
+	f.want(202, "POST", "/v1/requests", ann.token, `{"id":"d","task":"4"}`)
+	w.expect("lock")
+	ann.expect("grant")
+	w.close()
+	for _, id := range []string{"c", "d"} {
+		if line := ann.next(); line["revoke"] == nil || line["request"] != id {
+			t.Errorf("%v, want the revoke of request %s", line, id)
+		}
+	}
+	code, text = f.call(f.unix, "POST", "http://x/v1/requests", ann.token, `{"id":"e"}{"id":"e"}{"id":"f"}`)
+	if code != 409 || !strings.Contains(text, "object 2 of 3") {
+		t.Errorf("%d %s, want 409 for object 2", code, text)
+	}
+	f.want(204, "DELETE", "/v1/requests/e", ann.token, "")
+	f.want(404, "DELETE", "/v1/requests/f", ann.token, "")
+}
+
+// TestUnreadResultsAreBounded: a holder that does not read is disconnected, with what it had.
+func TestUnreadResultsAreBounded(t *testing.T) {
+	s := New(Options{})
+	dropped := 0
+	s.holders["ann"] = newClient("ann", func() { dropped++ })
+	result := lease.Result{Holder: "ann", Result: strings.Repeat("x", lease.MaxResult)}
+	for range maxTexts / lease.MaxResult {
+		s.carryOut(result)
+	}
+	if dropped > 0 {
+		t.Fatal("dropped within the bound")
+	}
+	if s.carryOut(result); dropped != 1 {
+		t.Error("not dropped beyond the bound")
+	}
+}
+
 // TestPostBack: grants are posted to the URL of a request; one that can't be is freed after a few tries.
 func TestPostBack(t *testing.T) {
 	f := newFace(t, Options{})
@@ -294,20 +368,52 @@ func TestCurl(t *testing.T) {
 		t.Skip("skip: there is no curl")
 	}
 	f := newFace(t, Options{})
-	script, err := filepath.Abs("testdata/curl.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "sh", script, f.socket)
-	cmd.Dir, cmd.WaitDelay = t.TempDir(), 10*time.Second
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
+	if err := f.script("testdata/curl.sh", &out, &errs).Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, &out, &errs)
 	}
 	const want = "{\"acknowledged\":\"r1\"}\ngranted 1\ngranted 2\ngranted 3\nfreed 1\nfreed 2\nfreed 3\n"
 	if out.String() != want {
 		t.Errorf("%s%s, want %s", &out, &errs, want)
+	}
+}
+
+// script is a shell script that speaks to the server by curl.
+func (f *face) script(path string, out, errs io.Writer) *exec.Cmd {
+	f.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	cmd := exec.CommandContext(f.Context(), "sh", path, f.socket)
+	cmd.Dir, cmd.WaitDelay, cmd.Stdout, cmd.Stderr = f.TempDir(), 10*time.Second, out, errs
+	return cmd
+}
+
+// TestCurlDoesTasks: a worker of a shell script with curl alone does tasks until it is released.
+func TestCurlDoesTasks(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("skip: there is no curl")
+	}
+	f := newFace(t, Options{Limits: lease.Limits{Idle: time.Millisecond}})
+	ann := f.join("/v1/holders", holder)
+	f.want(202, "POST", "/v1/requests", ann.token, `{"id":"a","task":"one"} {"id":"b","task":"three"} {"id":"c","task":"seventeen"}`)
+	var out bytes.Buffer
+	worker := f.script("testdata/tasks.sh", &out, &out)
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]string{}
+	for len(results) < 3 {
+		if line := ann.next(); line["result"] != nil {
+			results[fmt.Sprint(line["request"])] = fmt.Sprint(line["result"])
+		}
+	}
+	if want := map[string]string{"a": "3 letters", "b": "5 letters", "c": "9 letters"}; !maps.Equal(results, want) {
+		t.Errorf("%v, want %v", results, want)
+	}
+	if err := worker.Wait(); err != nil || out.Len() > 0 {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
