@@ -19,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/random"
+	"github.com/allotment-hpc/allotment/internal/reach"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/lease"
 	"github.com/allotment-hpc/allotment/lease/serve"
@@ -190,6 +191,9 @@ func (p process) serve(ctx context.Context, o serveOptions) (err error) {
 	return err
 }
 
+// unheardTime is how long a host may be away before its workers and holders have ended.
+const unheardTime = 20 * time.Second
+
 // listenAt listens on an address of this machine: by TLS, with the certificate returned, if other hosts
 // can come there, without on the loopback.
 func listenAt(ctx context.Context, address string) (l net.Listener, certificate []byte, err error) {
@@ -197,16 +201,17 @@ func listenAt(ctx context.Context, address string) (l net.Listener, certificate 
 	if err != nil || a.Addr().IsUnspecified() || a.Addr().IsMulticast() || a.Addr().Zone() != "" {
 		return nil, nil, shell.Usagef("option --listen: %q: want one address of this machine, such as 127.0.0.1:7070: its certificate names it", address)
 	}
-	l, err = new(net.ListenConfig).Listen(ctx, "tcp", a.String())
+	config := net.ListenConfig{KeepAliveConfig: reach.KeepAlive, Control: reach.GiveUp(unheardTime)}
+	l, err = config.Listen(ctx, "tcp", a.String())
 	if err != nil {
 		return nil, nil, fmt.Errorf("serve %s: %w: choose another --listen", address, err)
 	}
 	if a.Addr().Unmap().IsLoopback() {
 		return l, nil, nil
 	}
-	config, certificate, err := serve.Certificate(time.Now(), a.Addr())
+	secured, certificate, err := serve.Certificate(time.Now(), a.Addr())
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
-	return tls.NewListener(l, config), certificate, nil
+	return tls.NewListener(l, secured), certificate, nil
 }

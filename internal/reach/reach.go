@@ -5,14 +5,30 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limit bounds the search for an address that answers.
 const Limit = 3 * time.Second
 
-// keepAlive finds out within half a minute that the other end is gone.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+// KeepAlive finds out within half a minute that the other end is gone, of a connection where nothing
+// was sent. See GiveUp.
+var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// GiveUp is the Control of a net.Dialer, or of a net.ListenConfig for the connections that it accepts,
+// that ends a TCP connection when what was sent is not acknowledged for so long. Linux would try for a
+// quarter of an hour (tcp(7), TCP_USER_TIMEOUT).
+func GiveUp(after time.Duration) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds()))
+		}), err)
+	}
+}
 
 // Any connects to the first of the addresses, HOST:PORT, that answers, and returns its place among
 // them.
@@ -27,7 +43,7 @@ func Any(ctx context.Context, addresses []string) (net.Conn, int, error) {
 	answers := make(chan answer, len(addresses))
 	for i, address := range addresses {
 		go func() {
-			conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
+			conn, err := (&net.Dialer{KeepAliveConfig: KeepAlive}).DialContext(ctx, "tcp", address)
 			answers <- answer{i, conn, err}
 		}()
 	}

@@ -286,3 +286,21 @@ func TestStranger(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An order that comes again, or out of turn, has no task executed twice, nor two at a time.
+func TestReplayedOrders(t *testing.T) {
+	for _, x := range []struct {
+		done, running int64
+		take          []int64
+	}{
+		{done: 2, take: []int64{0, 1, 2}},
+		{done: 2, running: 3, take: []int64{0, 1, 2, 3, 4}},
+	} {
+		for _, take := range x.take {
+			w := &worker{state: split.WorkerState{Done: x.done, Running: x.running}, order: split.WorkerOrder{Take: take}}
+			if end := w.obey(t.Context()); end || w.state.Running != x.running || w.state.Done != x.done {
+				t.Errorf("with task %d done and task %d running, an order to take %d: it ends: %v, %+v", x.done, x.running, take, end, w.state)
+			}
+		}
+	}
+}

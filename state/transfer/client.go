@@ -9,12 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/internal/reach"
 	"github.com/allotment-hpc/allotment/state"
 )
 
@@ -70,12 +68,7 @@ func (c *Client) dial(ctx context.Context, network, place string) (net.Conn, err
 	if host, _, err := net.SplitHostPort(place); err != nil || !ok || host != to.Fingerprint {
 		return nil, fmt.Errorf("no host is known for %s", place)
 	}
-	dialer := &net.Dialer{Timeout: connectTime, Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		return errors.Join(raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardTime.Milliseconds()))
-		}), err)
-	}}
+	dialer := &net.Dialer{Timeout: connectTime, Control: reach.GiveUp(unheardTime)}
 	conn, err := dialer.DialContext(ctx, network, to.Address)
 	if err != nil {
 		return nil, err

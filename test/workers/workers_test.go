@@ -33,14 +33,14 @@ const (
 	limit  = 20 * time.Minute
 )
 
-// scene is a farm, a split that runs on it, and what happens to both.
+// scene is a farm, a split or a manager that runs on it, and what happens to both.
 type scene struct {
 	*testing.T
 	*farm.Farm
 	ctx      context.Context
 	random   *rand.Rand
 	split    *exec.Cmd
-	ended    chan struct{}
+	ended    chan struct{}  // what runs on it is over
 	counts   map[string]int // troubles by their names
 	members  []string       // jobs within the guarantee
 	executed string         // a file with a line for each item that was begun
@@ -48,6 +48,16 @@ type scene struct {
 
 // R50: each item has exactly one result, in order, whatever happens to workers.
 func TestWorkers(t *testing.T) {
+	s := newScene(t)
+	s.executed = filepath.Join(s.Home, "executed")
+	s.begin()
+	s.trouble()
+	s.judge()
+}
+
+// newScene starts a cluster and the engine, with a guarantee.
+func newScene(t *testing.T) *scene {
+	t.Helper()
 	cluster.Needed(t)
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SEED"); text != "" {
@@ -68,11 +78,8 @@ func TestWorkers(t *testing.T) {
 			Conf: []string{fmt.Sprintf("SlurmdTimeout=%.0f", slurmdTime.Seconds()), "SlurmctldDebug=info"},
 		},
 	})
-	s.executed = filepath.Join(s.Home, "executed")
 	s.guarantee()
-	s.begin()
-	s.trouble()
-	s.judge()
+	return s
 }
 
 func (s *scene) must(out string, err error) string {
@@ -244,6 +251,15 @@ func (s *scene) judge() {
 			again += n - 1
 		}
 	}
+	states := s.judgeJobs()
+	s.Logf("%d items, each with one result, in order; %d items were begun again; troubles: %v; %d jobs of chipA; the workers' runs by Slurm's records: %v\n%s",
+		items, again, s.counts, len(s.members), states, s.read("said"))
+}
+
+// judgeJobs judges by Slurm's own records that no job is left, that those of chipA completed, and that
+// enough happened to the others, whose last states it counts.
+func (s *scene) judgeJobs() (states map[string]int) {
+	s.Helper()
 	for _, name := range []string{"a short cut", "a long cut", "a kill", "a preemption"} {
 		if s.counts[name] < fewest {
 			s.Errorf("%s came %d times: this proves nothing", name, s.counts[name])
@@ -257,7 +273,7 @@ func (s *scene) judge() {
 		s.Errorf("jobs are left:\n%s", out)
 	}
 	out = s.must(s.RunSlurm(s.ctx, "sacct", "-aXDnP", "-S", "now-1hours", "--format=JobID,JobName,State"))
-	states := map[string]int{}
+	states = map[string]int{}
 	preempted := map[string]bool{}
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")
@@ -278,6 +294,5 @@ func (s *scene) judge() {
 	if states["REQUEUED"] < fewest || states["NODE_FAIL"] < 1 {
 		s.Errorf("of the workers' runs %d were requeued, and %d lost their host: this proves nothing", states["REQUEUED"], states["NODE_FAIL"])
 	}
-	s.Logf("%d items, each with one result, in order; %d items were begun again; troubles: %v; %d jobs of chipA; the workers' runs by Slurm's records: %v\n%s",
-		items, again, s.counts, len(s.members), states, s.read("said"))
+	return states
 }

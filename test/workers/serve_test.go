@@ -1,0 +1,200 @@
+package workers
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/internal/listen"
+	"github.com/allotment-hpc/allotment/lease"
+	"github.com/allotment-hpc/allotment/test/await"
+)
+
+const (
+	tasks = 5000
+	ahead = 100 // requests that are made and have no result, at most
+)
+
+// R50: each task at asplit serve has one result, whatever happens to the jobs that do them: programs
+// of a queue's hosts that come by TLS.
+func TestServe(t *testing.T) {
+	s := newScene(t)
+	serve := s.serve()
+	h := s.join(serve, `{"holder":"test"}`)
+	results := make(map[int]string, tasks)
+	s.ended = make(chan struct{})
+	var again int
+	var wrong error
+	go func() {
+		defer close(s.ended)
+		again, wrong = h.do(results)
+	}()
+	s.trouble()
+	if wrong != nil || s.ctx.Err() != nil {
+		t.Fatalf("%d results after %v: %v\n%s", len(results), limit, wrong, s.read("served"))
+	}
+	hosts := map[string]int{}
+	for task := range tasks {
+		host, ok := strings.CutPrefix(results[task], fmt.Sprintf("task %d on ", task))
+		if !ok {
+			t.Fatalf("the result of task %d is %q", task, results[task])
+		}
+		hosts[host]++
+	}
+	if !await.Soon(func() bool { v := h.view(); return len(v.Workers)+len(v.Leases)+len(v.Waiting) == 0 }) {
+		t.Errorf("idle workers remain: %+v", h.view())
+	}
+	states := s.judgeJobs()
+	t.Logf("%d tasks, each with one result, of hosts %v; %d were requested again; troubles: %v; the workers' runs by Slurm's records: %v\n%s",
+		tasks, hosts, again, s.counts, states, s.read("served"))
+}
+
+// serve starts asplit serve with jobs that run the worker, and returns its socket.
+func (s *scene) serve() (socket string) {
+	s.Helper()
+	script, err := filepath.Abs("testdata/worker.sh")
+	if err != nil {
+		s.Fatal(err)
+	}
+	out := s.must(s.RunSlurm(s.ctx, "scontrol", "show", "config"))
+	_, at, ok := strings.Cut(out, "SlurmctldHost[0]")
+	open, end := strings.IndexByte(at, '('), strings.IndexByte(at, ')')
+	if !ok || open < 0 || end < open || net.ParseIP(at[open+1:end]) == nil {
+		s.Fatalf("where the hosts reach slurmctld: %.100q", at)
+	}
+	said, err := os.Create(filepath.Join(s.Home, "served"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	cmd := s.Background(s.ctx, "asplit", "serve", "--listen", net.JoinHostPort(at[open+1:end], "0"), "--idle", "5s", "--max-workers", strconv.Itoa(hosts),
+		"-n", strconv.Itoa(slots), "sh", script, strconv.Itoa(slots))
+	cmd.Stderr = said
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		cmd.Cancel() //nolint:errcheck // it ends now
+		_ = cmd.Wait()
+	})
+	for lines := bufio.NewScanner(pipe); lines.Scan(); {
+		if socket, ok := strings.CutPrefix(lines.Text(), "serving /"); ok {
+			return "/" + socket
+		}
+	}
+	s.Fatalf("asplit serve ended: %s", s.read("served"))
+	return ""
+}
+
+// client is a holder.
+type client struct {
+	*scene
+	http  *http.Client
+	token string
+	lines *json.Decoder
+}
+
+func (s *scene) join(socket, body string) *client {
+	s.Helper()
+	c := &client{scene: s, http: listen.Client(socket, 0)}
+	answer, err := c.call(http.MethodPost, "holders", body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = answer.Body.Close() })
+	c.lines = json.NewDecoder(answer.Body)
+	var first struct{ Token string }
+	if err := c.lines.Decode(&first); err != nil {
+		s.Fatal(err)
+	}
+	c.token = first.Token
+	return c
+}
+
+func (c *client) call(method, path, body string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(c.ctx, method, "http://asplit/v1/"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	answer, err := c.http.Do(r)
+	if err == nil && answer.StatusCode >= http.StatusBadRequest {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
+		_ = answer.Body.Close()
+		err = fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text)
+	}
+	return answer, err
+}
+
+func (c *client) request(task, attempt int) error {
+	answer, err := c.call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"%d/%d","task":"task %d"}`, task, attempt, task))
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// do has all tasks done, and requests again those whose worker ended.
+func (c *client) do(results map[int]string) (again int, err error) {
+	next := 0
+	for ; next < ahead; next++ {
+		if err := c.request(next, 0); err != nil {
+			return 0, err
+		}
+	}
+	for len(results) < tasks {
+		var l struct {
+			Grant, Lease, Revoke uint64
+			Request, Result      string
+		}
+		if err := c.lines.Decode(&l); err != nil {
+			return again, err
+		}
+		var task, attempt int
+		if _, err := fmt.Sscanf(l.Request, "%d/%d", &task, &attempt); err != nil {
+			return again, fmt.Errorf("%+v: %w", l, err)
+		}
+		switch {
+		case l.Lease != 0:
+			if results[task] != "" {
+				return again, fmt.Errorf("task %d has two results: %q, %q", task, results[task], l.Result)
+			}
+			results[task] = l.Result
+			if next < tasks {
+				if err := c.request(next, 0); err != nil {
+					return again, err
+				}
+				next++
+			}
+		case l.Revoke != 0:
+			again++
+			if err := c.request(task, attempt+1); err != nil {
+				return again, err
+			}
+		}
+	}
+	return again, nil
+}
+
+func (c *client) view() (v lease.View) {
+	answer, err := c.call(http.MethodGet, "view", "")
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	if err := json.NewDecoder(answer.Body).Decode(&v); err != nil {
+		c.Fatal(err)
+	}
+	return v
+}
