@@ -36,11 +36,12 @@ type pace struct {
 	measure  time.Duration // longest time that the first round waits for hosts that are being measured
 	rest     time.Duration // first pause of a host that had no free slots
 	waiting  time.Duration // after which a line says that all jobs wait
+	slow     time.Duration // no task that takes less is a straggler
 }
 
 // defaultPace is the pace outside of tests.
 func defaultPace() pace {
-	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second, waiting: 2 * time.Second}
+	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second, waiting: 2 * time.Second, slow: time.Second}
 }
 
 // Start begins a split and runs it to its end. The definition's name, token and time

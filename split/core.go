@@ -34,7 +34,11 @@ type Task struct {
 	Host         string
 	State        TaskState
 	Took         time.Duration // if it is Done
+	CopyOf       int64         // the task whose items it executes, too; 0: it is no copy
 }
+
+// group names what a task and its copies have in common.
+func (t *Task) group() int64 { return cmp.Or(t.CopyOf, t.N) }
 
 // TaskState is the state of a task.
 type TaskState int
@@ -45,6 +49,7 @@ const (
 	Done                      // its result exists
 	Returned                  // it ended without a result; its items are assigned again
 	Killer                    // it ended without a result; its only item is abandoned
+	Superseded                // a task of the same items has the result, or is at work on them
 )
 
 // Outcome is how a task ended.
@@ -74,11 +79,12 @@ type Core struct {
 
 	open    map[int64]*Task    // of this round
 	replies []metrics.Response // of this round
+	done    map[int64]bool     // groups of restored tasks that have a result
 }
 
 // NewCore returns a core without hosts that has assigned nothing.
 func NewCore(o metrics.Options) *Core {
-	return &Core{Strikes: map[string]int{}, Balance: metrics.New(o), open: map[int64]*Task{}}
+	return &Core{Strikes: map[string]int{}, Balance: metrics.New(o), open: map[int64]*Task{}, done: map[int64]bool{}}
 }
 
 // Idle reports whether no task is open.
@@ -87,6 +93,16 @@ func (c *Core) Idle() bool { return len(c.open) == 0 }
 // Open returns the open tasks, in the order of their numbers.
 func (c *Core) Open() []*Task {
 	return slices.SortedFunc(maps.Values(c.open), func(a, b *Task) int { return cmp.Compare(a.N, b.N) })
+}
+
+// Apart returns the open tasks, but one alone of each that executes the same items.
+func (c *Core) Apart() []*Task {
+	seen := map[int64]bool{}
+	return slices.DeleteFunc(c.Open(), func(t *Task) bool {
+		again := seen[t.group()]
+		seen[t.group()] = true
+		return again
+	})
 }
 
 // Join adds a host, between rounds. A host that takes part already gets new measures.
@@ -158,6 +174,29 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	return round
 }
 
+// Copy has another host execute the items of an open task, too. It returns nil if the task is not
+// open, or that host has an open task of the same items, or had one that ended.
+func (c *Core) Copy(n int64, host string) *Task {
+	t := c.open[n]
+	if t == nil || !slices.Contains(c.Hosts, host) || slices.ContainsFunc(c.others(t), func(o *Task) bool { return o.Host == host }) || t.Host == host {
+		return nil
+	}
+	c.Tasks++
+	twin := &Task{N: c.Tasks, Round: t.Round, First: t.First, Count: t.Count, Kills: t.Kills, Host: host, CopyOf: t.group()}
+	c.open[twin.N] = twin
+	return twin
+}
+
+// others returns the other open tasks of a task's items.
+func (c *Core) others(t *Task) (all []*Task) {
+	for _, o := range c.Open() {
+		if o.N != t.N && o.group() == t.group() {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
 // nextPiece returns up to count items for a host, in one piece: returned ones first, then
 // new ones. Unless last is set, it returns nothing that this host returned.
 func (c *Core) nextPiece(host string, count, have int64, last bool) (Piece, bool) {
@@ -184,28 +223,42 @@ func (c *Core) nextPiece(host string, count, have int64, last bool) (Piece, bool
 	return Piece{}, false
 }
 
-// End ends an open task; t is nil if there is none of this number. excluded
-// reports whether its host is excluded, from the next round on.
-func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, excluded bool) {
+// End ends an open task; t is nil if there is none of this number. The first whole result of a task
+// and its copies counts: the others end with it, and are lost. excluded reports whether its host is
+// excluded, from the next round on.
+func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, lost []*Task, excluded bool) {
 	t = c.open[n]
 	if t == nil {
-		return nil, false
+		return nil, nil, false
 	}
 	delete(c.open, n)
+	others := c.others(t)
 	back := Piece{First: t.First, Count: t.Count, Kills: t.Kills, Avoid: t.Host}
 	t.State = Returned
 	switch how {
 	case Whole:
 		t.State, t.Took = Done, took
-		c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: took})
+		if t.CopyOf == 0 { // a host's rate is that of its own task
+			c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: took})
+		}
 		delete(c.Strikes, t.Host)
-		return t, false
+		for _, o := range others {
+			o.State = Superseded
+			delete(c.open, o.N)
+		}
+		return t, others, false
 	case Died:
 		delete(c.Strikes, t.Host)
 		back.Kills++
+		for _, o := range others {
+			o.Kills++
+		}
+		if len(others) > 0 {
+			break
+		}
 		if back.Kills >= maxKills && back.Count == 1 {
 			t.State = Killer
-			return t, false
+			return t, nil, false
 		}
 		if back.Kills >= maxKills {
 			// One more death halves a half again.
@@ -220,8 +273,12 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, excluded 
 		excluded = c.Strikes[t.Host] >= maxStrikes
 	case Withdrawn:
 	}
+	if len(others) > 0 { // at work on them
+		t.State = Superseded
+		return t, nil, excluded
+	}
 	c.returnPiece(back)
-	return t, excluded
+	return t, nil, excluded
 }
 
 // Shorten returns all but the first count items of an open task, which was halted, to be
@@ -247,15 +304,27 @@ func (c *Core) Close() metrics.Verdict {
 	return v
 }
 
-// restore adds a stored task.
-func (c *Core) restore(t *Task) {
+// restore adds a stored task. Tasks come in the order of their numbers. Those that lost against it, or
+// which lost against one before, are superseded; they are returned.
+func (c *Core) restore(t *Task) (lost []*Task) {
 	switch t.State {
 	case Open:
+		if c.done[t.group()] {
+			t.State = Superseded
+			return []*Task{t}
+		}
 		c.open[t.N] = t
 	case Done:
-		if t.Round == c.Round {
+		c.done[t.group()] = true
+		for _, o := range c.others(t) {
+			o.State = Superseded
+			delete(c.open, o.N)
+			lost = append(lost, o)
+		}
+		if t.Round == c.Round && t.CopyOf == 0 {
 			c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: t.Took})
 		}
-	case Returned, Killer:
+	case Returned, Killer, Superseded:
 	}
+	return lost
 }

@@ -25,6 +25,7 @@ type game struct {
 	abandoned  map[int64]bool
 	returnedBy map[int64]string
 	tasks      map[int64]Task // as they would be stored
+	copies     int
 }
 
 func newGame(t *rapid.T) *game {
@@ -67,6 +68,21 @@ func (g *game) begin() {
 	}
 }
 
+// copy has another host execute an open task's items, too.
+func (g *game) copy(t *Task) {
+	host := g.host()
+	group := append(g.core.others(t), t)
+	twin := g.core.Copy(t.N, host)
+	good := slices.Contains(g.core.Hosts, host) && !slices.ContainsFunc(group, func(o *Task) bool { return o.Host == host })
+	if (twin != nil) != good {
+		g.Fatalf("a copy of %+v on %s: %+v", t, host, twin)
+	}
+	if twin != nil {
+		g.tasks[twin.N] = *twin
+		g.copies++
+	}
+}
+
 func (g *game) hasKiller(t *Task) bool {
 	for k := range g.killers {
 		if k >= t.First && k < t.First+t.Count {
@@ -81,8 +97,20 @@ func (g *game) end(t *Task) {
 	if g.hasKiller(t) && how == Whole || g.unlucky && rapid.IntRange(0, 9).Draw(g.T, "luck") == 0 {
 		how = Died
 	}
-	ended, excluded := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
+	others := g.core.others(t)
+	ended, lost, excluded := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
 	g.tasks[t.N] = *ended
+	if (len(lost) > 0) != (how == Whole && len(others) > 0) || (ended.State == Superseded) != (how != Whole && len(others) > 0) {
+		g.Fatalf("%+v ends with outcome %v beside %v, and %v are lost", ended, how, others, lost)
+	}
+	for _, l := range lost {
+		if l.State != Superseded || l.First != t.First || l.Count != t.Count {
+			g.Fatalf("%+v is lost against %+v", l, t)
+		}
+		if rapid.Bool().Draw(g.T, "stored") { // else a kill comes before
+			g.tasks[l.N] = *l
+		}
+	}
 	if excluded && how != Failed {
 		g.Fatalf("%s is excluded though its task ended with outcome %v", t.Host, how)
 	}
@@ -100,6 +128,8 @@ func (g *game) end(t *Task) {
 		for i := range t.Count {
 			g.returnedBy[t.First+i] = t.Host
 		}
+		return
+	case Superseded:
 		return
 	case Open:
 		g.Fatalf("%+v is open", ended)
@@ -132,7 +162,9 @@ func (g *game) restart() {
 	g.have = rapid.Int64Range(0, g.have).Draw(g.T, "read again")
 	for n := range int64(len(g.tasks)) {
 		t := g.tasks[n+1]
-		fresh.restore(&t)
+		for _, l := range fresh.restore(&t) {
+			g.tasks[l.N] = *l
+		}
 		if t.State == Done || t.State == Killer {
 			for _, ready := range g.sequencer.add(&t) {
 				for i := range ready.Count {
@@ -144,9 +176,10 @@ func (g *game) restart() {
 }
 
 // Whichever tasks fail or are killed and whichever hosts join or leave: each item's result
-// is delivered once, in order; no item is in two tasks at a time; exactly the items that
-// kill their tasks are abandoned.
+// is delivered once, in order; no item is in two tasks at a time, but for copies; exactly the items
+// that kill their tasks are abandoned.
 func TestEachItemOnceInOrder(t *testing.T) {
+	copies := 0
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGame(t)
 		for range rapid.IntRange(0, 3).Draw(t, "first hosts") {
@@ -169,6 +202,10 @@ func TestEachItemOnceInOrder(t *testing.T) {
 				if g.core.Idle() {
 					g.core.Join(g.host(), metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
 				}
+			case 4:
+				if open := g.core.Open(); len(open) > 0 {
+					g.copy(rapid.SampledFrom(open).Draw(t, "original"))
+				}
 			default:
 				if open := g.core.Open(); len(open) > 0 {
 					g.end(rapid.SampledFrom(open).Draw(t, "task"))
@@ -180,6 +217,7 @@ func TestEachItemOnceInOrder(t *testing.T) {
 				}
 			}
 		}
+		copies += g.copies
 		for i := range g.all {
 			if g.done[i] > 1 || (g.done[i] == 1) == g.abandoned[i] || int64(len(g.delivered)) <= i || g.delivered[i] != i {
 				t.Fatalf("item %d: done %d times, abandoned: %v; delivered: %v", i, g.done[i], g.abandoned[i], g.delivered)
@@ -189,6 +227,9 @@ func TestEachItemOnceInOrder(t *testing.T) {
 			}
 		}
 	})
+	if copies == 0 {
+		t.Error("no copy was made")
+	}
 }
 
 func (c *Core) pieces() string {
@@ -212,7 +253,7 @@ func TestKillerIsIsolated(t *testing.T) {
 			if task.First <= killer && killer < task.First+task.Count {
 				how = Died
 			}
-			ended, _ := c.End(task.N, how, time.Second)
+			ended, _, _ := c.End(task.N, how, time.Second)
 			steps = append(steps, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.pieces()))
 		}
 		c.Close()
@@ -232,7 +273,7 @@ func TestFailingHostIsExcluded(t *testing.T) {
 	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
 	for strike := 1; strike <= maxStrikes; strike++ {
 		round := c.Begin(8, false)
-		_, excluded := c.End(round[0].N, Failed, 0)
+		_, _, excluded := c.End(round[0].N, Failed, 0)
 		c.Close()
 		if excluded != (strike == maxStrikes) || c.Front[0].Kills != 0 {
 			t.Errorf("after %d strikes excluded: %v; %s", strike, excluded, c.pieces())

@@ -73,7 +73,7 @@ func (r *runner) counts() (ended, failed int64) {
 	if r.def.Halt.When == "" {
 		return ended, failed
 	}
-	for _, t := range r.core.Open() {
+	for _, t := range r.core.Apart() {
 		c := task.ReadCount(r.dir.Path, t.N)
 		ended, failed = ended+c.Ended, failed+c.Failed
 	}

@@ -79,8 +79,9 @@ func (r *runner) result(t *Task) (bool, error) {
 
 // end ends a task in the core and queues the results that are next.
 func (r *runner) end(w *row, how Outcome, took time.Duration) {
-	ended, excluded := r.core.End(w.N, how, took)
+	ended, lost, excluded := r.core.End(w.N, how, took)
 	w.Task, w.Seen = *ended, time.Now()
+	r.lose(lost)
 	r.crew.freed(w)
 	r.lastSeen = w.Seen
 	delete(r.fresh, w.N)
@@ -133,6 +134,9 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		case w.Job == 0:
 		case job != nil && !job.State.Ended():
 			r.jobRuns(w, job)
+			if job.State == backends.Running && w.ran.IsZero() {
+				w.ran = time.Now()
+			}
 			if job.State != backends.Running {
 				if waiting = append(waiting, w); first == nil {
 					first = job

@@ -23,10 +23,10 @@ func (r *runner) taskReport(w *row) TaskReport {
 	if given == w.N { // its own job, which stayed
 		given = 0
 	}
-	states := map[TaskState]string{Open: "open", Done: "done", Returned: "back", Killer: "killer"}
+	states := map[TaskState]string{Open: "open", Done: "done", Returned: "back", Killer: "killer", Superseded: "superseded"}
 	return TaskReport{
 		Task: w.N, Host: w.Host, First: r.def.Input.Number(w.First), Items: w.Count, Took: w.Took.Seconds(), State: states[w.State],
-		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen), Worker: given,
+		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen), Worker: given, CopyOf: w.CopyOf,
 	}
 }
 
@@ -78,7 +78,7 @@ func (r *runner) progress(have int64, ended bool) {
 	for _, piece := range r.core.Front {
 		p.Items -= piece.Count
 	}
-	for _, t := range r.core.Open() {
+	for _, t := range r.core.Apart() {
 		p.Items -= t.Count
 	}
 	if ended {

@@ -43,6 +43,7 @@ type runner struct {
 	workersOpen     bool      // the bus is
 	unreachableTold bool      // that workers can't reach asplit
 	stood           []*row    // tasks of an earlier run whose jobs may stand as workers
+	lost            []*row    // tasks that were executed elsewhere, and whose jobs may go on
 	joblog          *joblog
 	joblogErr       error
 	haltedAt        time.Time // zero: not halted
@@ -118,13 +119,14 @@ func (r *runner) restore(ctx context.Context) (err error) {
 	}
 	return r.store.Tasks(ctx, func(t row) error {
 		task := &t.Task
-		r.core.restore(task)
+		lost := r.core.restore(task)
 		if t.State == Open || t.Round == r.core.Round {
 			r.tasks[t.N] = &t
 		}
 		if t.Worker == t.N && t.Job != 0 {
 			r.stood = append(r.stood, &t)
 		}
+		r.lose(lost)
 		if t.State == Done || t.State == Killer {
 			if err := r.mendJoblog(task); err != nil {
 				return err
@@ -210,6 +212,9 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 	if err := r.ignoreUnreachable(r.tend(ctx)); err != nil {
 		return false, err
 	}
+	if err := r.endLost(ctx); err != nil {
+		return false, err
+	}
 	if r.joblogErr != nil {
 		return false, r.joblogErr
 	}
@@ -226,13 +231,16 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		}
 		r.inputEnded = true
 	}
-	r.releaseWorkers(!ended || r.core.Waiting(have) > 0)
+	r.releaseWorkers(!ended || r.core.Waiting(have) > 0 || r.def.Speculate && !r.core.Idle())
 	if r.core.Idle() {
 		if over, err = r.nextRound(ctx, have, ended); over || err != nil {
 			return over, err
 		}
 	}
 	if r.hosts.up != nil { // there was a snapshot
+		if err := r.speculate(ctx, have, ended); err != nil {
+			return false, err
+		}
 		err = r.ignoreUnreachable(r.submit(ctx, have, ended))
 	}
 	r.progress(have, ended)

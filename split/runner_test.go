@@ -55,7 +55,7 @@ func (x *trial) options(stdin string) Options {
 	return Options{
 		Work: x.work, Queue: x.q, Program: []string{"task"}, Stdin: strings.NewReader(stdin), Stdout: &x.out, Stderr: &x.errs,
 		Reporter: x.recorder, Report: func(r *Report) error { x.report = r; return nil }, Keep: x.keep, Measure: x.measure,
-		pace: pace{snapshot: 10 * time.Millisecond, start: 50 * time.Millisecond, measure: time.Minute, rest: 500 * time.Millisecond, waiting: 20 * time.Millisecond},
+		pace: pace{snapshot: 10 * time.Millisecond, start: 50 * time.Millisecond, measure: time.Minute, rest: 500 * time.Millisecond, waiting: 20 * time.Millisecond, slow: 20 * time.Millisecond},
 	}
 }
 

@@ -28,11 +28,12 @@ type Definition struct {
 	Balance   metrics.Options
 	Options   []string // of the jobs' submission: not interpreted here
 
-	Retries int           `json:",omitempty"` // how often an item that fails is run again, at once
-	Timeout time.Duration `json:",omitempty"` // of one run of an item; 0: none
-	Halt    Halt          `json:",omitzero"`
-	Joblog  string        `json:",omitempty"` // file that gets a line for each item; absolute
-	Joined  string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
+	Retries   int           `json:",omitempty"` // how often an item that fails is run again, at once
+	Timeout   time.Duration `json:",omitempty"` // of one run of an item; 0: none
+	Halt      Halt          `json:",omitzero"`
+	Joblog    string        `json:",omitempty"` // file that gets a line for each item; absolute
+	Speculate bool          `json:",omitempty"` // a task that takes long near the end is begun on another host, too (R54)
+	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 
 // Halt says when a split halts because items fail.

@@ -28,7 +28,7 @@ func (r *runner) stop() error {
 func (r *runner) endJobs() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("still running after %v", stopTime))
 	defer cancel()
-	if err := r.killAll(ctx); err != nil {
+	if err := errors.Join(r.killAll(ctx), r.endLost(ctx)); err != nil {
 		return fmt.Errorf("not all of its jobs could be ended (akill ends them): %w", err)
 	}
 	return nil

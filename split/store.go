@@ -34,6 +34,8 @@ type row struct {
 	Began     time.Time // by the host's clock
 	Ended     time.Time
 	Seen      time.Time // when its end was seen
+
+	ran time.Time // its job was first seen to run, in this run of asplit
 }
 
 // endedRound is a round that has ended.
@@ -180,9 +182,9 @@ func saveCore(ctx context.Context, tx *sql.Tx, c *Core, balance bool, tasks []*r
 		}
 	}
 	for _, t := range tasks {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, t.Worker, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen))
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, t.Worker, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen), t.CopyOf)
 		if err != nil {
 			return err
 		}
@@ -205,12 +207,12 @@ func (s *store) Tasks(ctx context.Context, do func(row) error) error {
 	return s.each(ctx, "read the tasks", func(rows *sql.Rows) error {
 		var t row
 		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Slots, &t.Job, &t.Worker,
-			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen})
+			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen}, &t.CopyOf)
 		if err != nil {
 			return err
 		}
 		return do(t)
-	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen FROM task ORDER BY n`)
+	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of FROM task ORDER BY n`)
 }
 
 // Rounds calls do for each round that has ended, in their order.

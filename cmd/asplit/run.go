@@ -82,7 +82,7 @@ var (
 	definitionFlags = []string{
 		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir",
 	}
-	againFlags = []string{"J", "retries", "timeout", "halt", "joblog"}
+	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate"}
 )
 
 // refuse returns an error if one of these options is set.
@@ -284,6 +284,7 @@ func again(c *cli.Context, d *split.Definition) (err error) {
 			return shell.Usagef("--halt: %w", err)
 		}
 	}
+	d.Speculate = c.Bool("speculate")
 	if c.IsSet("joblog") {
 		return setJoblog(c.String("joblog"), d)
 	}

@@ -1,0 +1,157 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/quantile"
+	"github.com/allotment-hpc/allotment/split/task"
+)
+
+// slowFactor makes a straggler (R54): it has taken so many times the 95th percentile of its round's other
+// tasks, and pace.slow at least.
+const slowFactor = 2
+
+// running is a task that runs, as far as is known.
+type running struct {
+	N      int64
+	Host   string
+	For    time.Duration
+	Copied bool // it is a copy, or has one
+}
+
+// stragglers decides which of the tasks that run get a copy, and where: the slowest ones first, on the
+// hosts that ended their own task, the fastest first (R54). took are the times of the round's tasks
+// that ended.
+func stragglers(open []running, took map[string]time.Duration, idle []string, least time.Duration) (copies map[int64]string) {
+	if len(took) == 0 {
+		return nil
+	}
+	var times []float64
+	for _, t := range took {
+		times = append(times, t.Seconds())
+	}
+	limit := max(time.Duration(slowFactor*quantile.Of(times, 95)*float64(time.Second)), least)
+	open = slices.Clone(open)
+	slices.SortStableFunc(open, func(a, b running) int { return int(b.For - a.For) })
+	idle = slices.Clone(idle)
+	slices.SortStableFunc(idle, func(a, b string) int { return int(took[a] - took[b]) })
+	copies = map[int64]string{}
+	for _, t := range open {
+		if t.Copied || t.For <= limit {
+			continue
+		}
+		if len(idle) == 0 {
+			break
+		}
+		copies[t.N], idle = idle[0], idle[1:]
+	}
+	return copies
+}
+
+// speculate copies stragglers to hosts that have nothing to do, once no item waits for a task.
+func (r *runner) speculate(ctx context.Context, have int64, ended bool) error {
+	if !r.def.Speculate || !ended || r.core.Waiting(have) > 0 || r.core.Idle() {
+		return nil
+	}
+	now := time.Now()
+	copied, busy := map[int64]bool{}, map[string]bool{}
+	for _, t := range r.core.Open() {
+		busy[t.Host] = true
+		if t.CopyOf != 0 {
+			copied[t.N], copied[t.CopyOf] = true, true
+		}
+	}
+	var open []running
+	for _, t := range r.core.Open() {
+		if since := r.tasks[t.N].since(); !since.IsZero() {
+			open = append(open, running{t.N, t.Host, now.Sub(since), copied[t.N]})
+		}
+	}
+	took := map[string]time.Duration{}
+	for _, w := range r.tasks {
+		if w.State == Done && w.CopyOf == 0 && w.Round == r.core.Round {
+			took[w.Host] = w.Took
+		}
+	}
+	leave, _ := r.hosts.membership(r.core.Hosts, now)
+	var idle []string
+	for _, host := range r.core.Hosts {
+		if _, ok := took[host]; ok && !busy[host] && !slices.Contains(leave, host) {
+			idle = append(idle, host)
+		}
+	}
+	copies := stragglers(open, took, idle, r.pace.slow)
+	var rows []*row
+	for _, t := range open {
+		host, ok := copies[t.N]
+		if !ok {
+			continue
+		}
+		twin := r.core.Copy(t.N, host)
+		if twin == nil {
+			continue
+		}
+		w := &row{Task: *twin, Slots: r.slotsOn(host)}
+		r.tasks[w.N], r.fresh[w.N] = w, true
+		rows = append(rows, w)
+		r.log(fmt.Sprintf("task %d takes long on %s: %s begins it, too, as task %d; the first result counts", t.N, shown(t.Host), shown(host), w.N))
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return r.store.Save(ctx, r.core, false, rows...)
+}
+
+// since returns when a task began, as far as is known; the zero time: it has not.
+func (w *row) since() time.Time {
+	if w.Worker != 0 && w.Worker != w.N {
+		return w.Submitted // it was given to its worker then
+	}
+	return w.ran
+}
+
+// lose notes that tasks were executed elsewhere. They end with endLost.
+func (r *runner) lose(tasks []*Task) {
+	for _, t := range tasks {
+		if w := r.tasks[t.N]; w != nil {
+			w.Task, w.Seen = *t, time.Now()
+			r.lost = append(r.lost, w)
+		}
+	}
+}
+
+// endLost ends what works on tasks that were executed elsewhere.
+func (r *runner) endLost(ctx context.Context) error {
+	if len(r.lost) == 0 {
+		return nil
+	}
+	var ids []backends.ID
+	for _, w := range r.lost {
+		if err := os.Remove(task.File(r.dir.Path, w.N, task.KindOrder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("take back task %d: %w", w.N, err)
+		}
+		if m := r.crew.members[w.Worker]; m != nil {
+			m.left = true
+		}
+		r.crew.freed(w)
+		delete(r.fresh, w.N)
+		delete(r.withdrawn, w.N)
+		delete(r.late, w.N)
+		if w.Job != 0 {
+			ids = append(ids, backends.ID{Job: w.Job})
+		}
+	}
+	rows := r.lost
+	r.lost = nil
+	if len(ids) > 0 {
+		r.Queue.Kill(ctx, ids) // one that is not killed ends by itself: its result is not read
+	}
+	return r.store.Save(ctx, r.core, false, rows...)
+}
