@@ -281,6 +281,14 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, lost []*T
 	return t, nil, excluded
 }
 
+// Slow says how long a task of this round had taken that lost against a copy of it: its host is no
+// faster than that.
+func (c *Core) Slow(t *Task, took time.Duration) {
+	if t.CopyOf == 0 && t.Round == c.Round && c.Closed < c.Round {
+		c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: took})
+	}
+}
+
 // Shorten returns all but the first count items of an open task, which was halted, to be
 // assigned again.
 func (c *Core) Shorten(n, count int64) {

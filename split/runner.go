@@ -238,7 +238,7 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		}
 	}
 	if r.hosts.up != nil { // there was a snapshot
-		if err := r.speculate(ctx, have, ended); err != nil {
+		if err := r.speculate(ctx); err != nil {
 			return false, err
 		}
 		err = r.ignoreUnreachable(r.submit(ctx, have, ended))

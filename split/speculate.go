@@ -55,9 +55,9 @@ func stragglers(open []running, took map[string]time.Duration, idle []string, le
 	return copies
 }
 
-// speculate copies stragglers to hosts that have nothing to do, once no item waits for a task.
-func (r *runner) speculate(ctx context.Context, have int64, ended bool) error {
-	if !r.def.Speculate || !ended || r.core.Waiting(have) > 0 || r.core.Idle() {
+// speculate copies stragglers to hosts that wait for the end of the round.
+func (r *runner) speculate(ctx context.Context) error {
+	if !r.def.Speculate || r.core.Idle() {
 		return nil
 	}
 	now := time.Now()
@@ -123,6 +123,9 @@ func (r *runner) lose(tasks []*Task) {
 		if w := r.tasks[t.N]; w != nil {
 			w.Task, w.Seen = *t, time.Now()
 			r.lost = append(r.lost, w)
+			if since := w.since(); !since.IsZero() {
+				r.core.Slow(t, w.Seen.Sub(since))
+			}
 		}
 	}
 }

@@ -65,13 +65,17 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	straggled, err := measureStragglers(ctx, o)
+	if err != nil {
+		return false, err
+	}
 	crowded, err := measureCrowd(ctx, o.crowd)
 	if err != nil {
 		return false, err
 	}
 	met = true
 	printf("\nbudgets")
-	for _, l := range slices.Concat(all, spawned, granted, dispatched, crowded) {
+	for _, l := range slices.Concat(all, spawned, granted, dispatched, straggled, crowded) {
 		printf("  %-10s  %s: %.3f of %.3f", l.verdict(), l.what, l.value, l.limit)
 		met = met && l.verdict() != "missed"
 	}
