@@ -45,11 +45,11 @@ type TaskState int
 
 // The states.
 const (
-	Open     TaskState = iota // no end of it is known
-	Done                      // its result exists
-	Returned                  // it ended without a result; its items are assigned again
-	Killer                    // it ended without a result; its only item is abandoned
-	Superseded                // a task of the same items has the result, or is at work on them
+	Open       TaskState = iota // no end of it is known
+	Done                        // its result exists
+	Returned                    // it ended without a result; its items are assigned again
+	Killer                      // it ended without a result; its only item is abandoned
+	Superseded                  // a task of the same items has the result, or is at work on them
 )
 
 // Outcome is how a task ended.
