@@ -192,7 +192,7 @@ func (c *client) view() (v lease.View) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&v); err != nil {
 		c.Fatal(err)
 	}
