@@ -19,7 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allotment-hpc/allotment/internal/listen"
+	"github.com/allotment-hpc/allotment/internal/reach"
 	"github.com/allotment-hpc/allotment/lease"
 )
 
@@ -451,4 +454,36 @@ func foreignAddress(t *testing.T) string {
 	}
 	t.Skip("skip: this machine has the loopback alone")
 	return ""
+}
+
+// A host that is lost acknowledges nothing: connections of --listen end then, also where the manager
+// has sent something.
+func TestLostHostsAreNoticed(t *testing.T) {
+	l, _, err := listenAt(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	there, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	here, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	raw, err := here.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unacknowledged, probed int
+	err = raw.Control(func(fd uintptr) {
+		unacknowledged, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		probed, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+	})
+	if err != nil || time.Duration(unacknowledged)*time.Millisecond != unheardTime || time.Duration(probed)*time.Second != reach.KeepAlive.Idle {
+		t.Errorf("%v: a connection ends after %d ms without an acknowledgement, and is probed after %d s", err, unacknowledged, probed)
+	}
 }
