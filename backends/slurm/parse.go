@@ -436,7 +436,9 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 	}
 	// Reasons lag behind: the times decide where they can.
 	switch {
-	case strings.HasPrefix(reason, "JobHeld") || state == "RH" || state == "SE":
+	case j.factor == 0 || strings.HasPrefix(reason, "JobHeld") || state == "RH" || state == "SE":
+		// Some that are held have another reason: "job requeued in held state" of requeuehold (22.05
+		// and 24.11), and one of a launch that failed. All have priority 0, and no other job has.
 		j.State = backends.Held
 	case j.eligible.After(c.at):
 		j.Wait = backends.WaitTime

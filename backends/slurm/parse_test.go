@@ -157,9 +157,19 @@ func TestWaits(t *testing.T) {
 		"JobArrayTaskLimit": backends.WaitThrottle, "Licenses": backends.WaitOther, "QOSMaxJobsPerUserLimit": backends.WaitOther,
 		"ReqNodeNotAvail, UnavailableNodes:node2": backends.WaitOther, "a new one": backends.WaitOther,
 	} {
+		j := listedJob{factor: least}
+		if err := j.parseState("PD", reason, farm()); err != nil || j.Wait != want || j.State != backends.Pending {
+			t.Errorf("%s: %v, %v, %v, want %v", reason, j.State, j.Wait, err, want)
+		}
+	}
+}
+
+// A job of priority 0 is held, whatever its reason says.
+func TestHeld(t *testing.T) {
+	for _, reason := range []string{"JobHeldUser", "JobHeldAdmin", "job requeued in held state", "launch failed requeued held", "Resources", "None"} {
 		var j listedJob
-		if err := j.parseState("PD", reason, farm()); err != nil || j.Wait != want {
-			t.Errorf("%s: %v, %v, want %v", reason, j.Wait, err, want)
+		if err := j.parseState("PD", reason, farm()); err != nil || j.State != backends.Held {
+			t.Errorf("%s: %v, %v", reason, j.State, err)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestAskedToSave(t *testing.T) {
 		"requeued, leaves its host": {state: "CG", requeues: 2, status: "15", want: backends.Running, failed: 2, ending: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var j listedJob
+			j := listedJob{factor: least}
 			j.ID, j.Requeues = backends.ID{Job: 7}, test.requeues
 			status, err := parseStatus(test.status)
 			if err != nil {
