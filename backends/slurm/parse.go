@@ -436,9 +436,9 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 	}
 	// Reasons lag behind: the times decide where they can.
 	switch {
-	case j.factor == 0 || strings.HasPrefix(reason, "JobHeld") || state == "RH" || state == "SE":
+	case j.factor == 0 && reason != badConstraints || strings.HasPrefix(reason, "JobHeld") || state == "RH" || state == "SE":
 		// Some that are held have another reason: "job requeued in held state" of requeuehold (22.05
-		// and 24.11), and one of a launch that failed. All have priority 0, and no other job has.
+		// and 24.11), and one of a launch that failed. Their priority is 0.
 		j.State = backends.Held
 	case j.eligible.After(c.at):
 		j.Wait = backends.WaitTime
@@ -454,6 +454,10 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 // reserved is the reason of a job whose nodes are kept for one ahead of it, or for a
 // reservation (22.05): placeJobs trusts it of no pinned job.
 const reserved = "ReqNodeNotAvail, May be reserved for other job"
+
+// badConstraints is the reason of a job that no node suits, such as one whose pin contradicts it. Slurm
+// takes its priority, too (22.05); it gets it back when a node does.
+const badConstraints = "BadConstraints"
 
 // throttled is the reason of an array's element that waits for others of it.
 const throttled = "JobArrayTaskLimit"

@@ -164,13 +164,17 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A job of priority 0 is held, whatever its reason says.
+// A job of priority 0 is held, whatever its reason says but that no node suits it.
 func TestHeld(t *testing.T) {
 	for _, reason := range []string{"JobHeldUser", "JobHeldAdmin", "job requeued in held state", "launch failed requeued held", "Resources", "None"} {
 		var j listedJob
 		if err := j.parseState("PD", reason, farm()); err != nil || j.State != backends.Held {
 			t.Errorf("%s: %v, %v", reason, j.State, err)
 		}
+	}
+	var j listedJob
+	if err := j.parseState("PD", badConstraints, farm()); err != nil || j.State != backends.Pending || j.Wait != backends.WaitOther {
+		t.Errorf("no node suits it: %v, waits for %v, %v", j.State, j.Wait, err)
 	}
 }
 
