@@ -141,20 +141,20 @@ type control struct {
 // endOfAnswer is no command: scontrol says so on stderr, behind its answer to those before.
 const endOfAnswer = "nothing-more"
 
-// do gives a command to scontrol, again while slurmctld can't be reached. One that ends by itself
-// (24.11 was seen to) is started again: the command is given twice then.
-func (c *control) do(ctx context.Context, command string) error {
+// do gives commands to scontrol, again while slurmctld can't be reached. One that ends by itself
+// (24.11 was seen to) is started again: commands are given twice then.
+func (c *control) do(ctx context.Context, commands ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		text, ended, err := c.try(command)
+		text, ended, err := c.try(commands)
 		switch {
 		case err != nil:
 			return err
 		case text == "" && !ended:
 			return nil
 		case text != "" && !unreachable(text):
-			return fmt.Errorf("scontrol: %s: %s", command, text)
+			return fmt.Errorf("scontrol: %s: %s", strings.Join(commands, "; "), text)
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			return err
@@ -162,8 +162,8 @@ func (c *control) do(ctx context.Context, command string) error {
 	}
 }
 
-// try gives a command to scontrol once, and returns what it says.
-func (c *control) try(command string) (text string, ended bool, err error) {
+// try gives commands to scontrol once, and returns what it says.
+func (c *control) try(commands []string) (text string, ended bool, err error) {
 	if c.to == nil {
 		cmd := exec.Command("scontrol") //nolint:noctx // it ends with its stdin
 		errs, err := cmd.StderrPipe()
@@ -178,7 +178,7 @@ func (c *control) try(command string) (text string, ended bool, err error) {
 		}
 		c.from = bufio.NewScanner(errs)
 	}
-	if _, err := io.WriteString(c.to, command+"\n"+endOfAnswer+"\n"); err == nil {
+	if _, err := io.WriteString(c.to, strings.Join(commands, "\n")+"\n"+endOfAnswer+"\n"); err == nil {
 		for c.from.Scan() {
 			if strings.Contains(c.from.Text(), endOfAnswer) {
 				return strings.TrimSpace(text), false, nil
@@ -308,30 +308,22 @@ func (f *farm) move(ctx context.Context, j *job) error {
 		f.seen.Store(j.host+">"+host, true)
 	}
 	j.runs[run], j.last, j.host = host, run, host
-	refused := f.control.do(ctx, "requeuehold "+id) // it may be the second one
-	for asked := time.Now(); ; {
-		yes, err := f.pending(ctx, id, asked)
-		switch {
-		case yes:
+	err := f.control.do(ctx, "requeuehold "+id)
+	for asked := time.Now(); err == nil; {
+		var yes bool
+		if yes, err = f.pending(ctx, id, asked); yes {
 			return nil
-		case err != nil || refused != nil:
-			return errors.Join(refused, err)
 		}
-		if err := pause(ctx, f.pause); err != nil {
-			return err
+		if err == nil {
+			err = pause(ctx, f.pause)
 		}
 	}
+	return err
 }
 
-// start lets a pending job start on a host. Only once the host is known to be named it is released: a
-// change that timed out, before a release that did not, has it start on the last run's host. A release
-// that is refused may be the second one; the caller sees whether the job starts.
+// start lets a pending job start on a host.
 func (f *farm) start(ctx context.Context, id, host string) error {
-	if err := f.control.do(ctx, "update job="+id+" ReqNodeList="+host+" StartTime=now"); err != nil {
-		return err
-	}
-	_ = f.control.do(ctx, "release "+id)
-	return ctx.Err()
+	return f.control.do(ctx, "update job="+id+" ReqNodeList="+host+" StartTime=now", "release "+id)
 }
 
 // pending reports whether a list of the queue that was begun after a time has the job as
