@@ -92,8 +92,10 @@ func (c *Core) Idle() bool { return len(c.open) == 0 }
 
 // Open returns the open tasks, in the order of their numbers.
 func (c *Core) Open() []*Task {
-	return slices.SortedFunc(maps.Values(c.open), func(a, b *Task) int { return cmp.Compare(a.N, b.N) })
+	return slices.SortedFunc(maps.Values(c.open), byNumber)
 }
+
+func byNumber(a, b *Task) int { return cmp.Compare(a.N, b.N) }
 
 // Apart returns the open tasks, but one alone of each that executes the same items.
 func (c *Core) Apart() []*Task {
@@ -189,11 +191,12 @@ func (c *Core) Copy(n int64, host string) *Task {
 
 // others returns the other open tasks of a task's items.
 func (c *Core) others(t *Task) (all []*Task) {
-	for _, o := range c.Open() {
+	for _, o := range c.open {
 		if o.N != t.N && o.group() == t.group() {
 			all = append(all, o)
 		}
 	}
+	slices.SortFunc(all, byNumber)
 	return all
 }
 

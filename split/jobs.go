@@ -82,11 +82,8 @@ func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	ended, lost, excluded := r.core.End(w.N, how, took)
 	w.Task, w.Seen = *ended, time.Now()
 	r.lose(lost)
-	r.crew.freed(w)
+	r.forget(w)
 	r.lastSeen = w.Seen
-	delete(r.fresh, w.N)
-	delete(r.withdrawn, w.N)
-	delete(r.late, w.N)
 	if excluded {
 		r.hosts.excluded[w.Host] = true
 		r.log(fmt.Sprintf("%s is left out: %d tasks in a row failed there", shown(w.Host), maxStrikes))
@@ -102,6 +99,14 @@ func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	if how != Whole {
 		signal(r.nudge)
 	}
+}
+
+// forget forgets what is only remembered of a task while it is open.
+func (r *runner) forget(w *row) {
+	r.crew.freed(w)
+	delete(r.fresh, w.N)
+	delete(r.withdrawn, w.N)
+	delete(r.late, w.N)
 }
 
 // queryJobs queries the jobs of open tasks, and ends tasks whose jobs have ended

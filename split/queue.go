@@ -70,7 +70,7 @@ type TaskReport struct {
 	Started   *time.Time  `json:"started,omitempty"` // its first item, by its host's clock
 	Ended     *time.Time  `json:"ended,omitempty"`   // its last item, by its host's clock
 	Seen      *time.Time  `json:"seen,omitempty"`
-	CopyOf    int64       `json:"copy_of,omitempty"` // the task whose items it executed, too
+	CopyOf    int64       `json:"copy_of,omitempty"` // the task whose items it executed, too; 0: it is no copy
 	Worker    int64       `json:"worker,omitempty"`  // it was given to a standing worker: the task that its job began with; 0: it has a job of its own
 }
 

@@ -1,17 +1,15 @@
 package split
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/quantile"
-	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // slowFactor makes a straggler (R54): it has taken so many times the 95th percentile of its round's other
@@ -33,15 +31,10 @@ func stragglers(open []running, took map[string]time.Duration, idle []string, le
 	if len(took) == 0 {
 		return nil
 	}
-	var times []float64
-	for _, t := range took {
-		times = append(times, t.Seconds())
-	}
-	limit := max(time.Duration(slowFactor*quantile.Of(times, 95)*float64(time.Second)), least)
-	open = slices.Clone(open)
-	slices.SortStableFunc(open, func(a, b running) int { return int(b.For - a.For) })
-	idle = slices.Clone(idle)
-	slices.SortStableFunc(idle, func(a, b string) int { return int(took[a] - took[b]) })
+	limit := max(slowFactor*quantile.Of(slices.Collect(maps.Values(took)), 95), least)
+	open, idle = slices.Clone(open), slices.Clone(idle)
+	slices.SortStableFunc(open, func(a, b running) int { return cmp.Compare(b.For, a.For) })
+	slices.SortStableFunc(idle, func(a, b string) int { return cmp.Compare(took[a], took[b]) })
 	copies = map[int64]string{}
 	for _, t := range open {
 		if t.Copied || t.For <= limit {
@@ -60,16 +53,16 @@ func (r *runner) speculate(ctx context.Context) error {
 	if !r.def.Speculate || r.core.Idle() {
 		return nil
 	}
-	now := time.Now()
+	now, tasks := time.Now(), r.core.Open()
 	copied, busy := map[int64]bool{}, map[string]bool{}
-	for _, t := range r.core.Open() {
+	for _, t := range tasks {
 		busy[t.Host] = true
 		if t.CopyOf != 0 {
 			copied[t.N], copied[t.CopyOf] = true, true
 		}
 	}
 	var open []running
-	for _, t := range r.core.Open() {
+	for _, t := range tasks {
 		if since := r.tasks[t.N].since(); !since.IsZero() {
 			open = append(open, running{t.N, t.Host, now.Sub(since), copied[t.N]})
 		}
@@ -137,16 +130,13 @@ func (r *runner) endLost(ctx context.Context) error {
 	}
 	var ids []backends.ID
 	for _, w := range r.lost {
-		if err := os.Remove(task.File(r.dir.Path, w.N, task.KindOrder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("take back task %d: %w", w.N, err)
+		if err := r.takeBack(w.N); err != nil {
+			return err
 		}
 		if m := r.crew.members[w.Worker]; m != nil {
 			m.left = true
 		}
-		r.crew.freed(w)
-		delete(r.fresh, w.N)
-		delete(r.withdrawn, w.N)
-		delete(r.late, w.N)
+		r.forget(w)
 		if w.Job != 0 {
 			ids = append(ids, backends.ID{Job: w.Job})
 		}

@@ -32,7 +32,7 @@ type Definition struct {
 	Timeout   time.Duration `json:",omitempty"` // of one run of an item; 0: none
 	Halt      Halt          `json:",omitzero"`
 	Joblog    string        `json:",omitempty"` // file that gets a line for each item; absolute
-	Speculate bool          `json:",omitempty"` // a task that takes long near the end is begun on another host, too (R54)
+	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
 	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 

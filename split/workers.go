@@ -184,8 +184,8 @@ func (r *runner) handedBack(n int64, m *member) ([]*row, error) {
 	if err != nil || result {
 		return []*row{w}, err
 	}
-	if err := os.Remove(task.File(r.dir.Path, n, task.KindOrder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("take back task %d: %w", n, err)
+	if err := r.takeBack(n); err != nil {
+		return nil, err
 	}
 	if !r.withdrawn[n] {
 		r.log(fmt.Sprintf("task %d was handed back by %s: job %d is preempted or killed there; its items go on elsewhere%s", n, shown(m.Host), m.Job, r.logTail(m.N)))
@@ -195,6 +195,14 @@ func (r *runner) handedBack(n int64, m *member) ([]*row, error) {
 	}
 	r.end(w, Withdrawn, 0)
 	return []*row{w}, nil
+}
+
+// takeBack removes the order of a task: what has not begun it can not any more.
+func (r *runner) takeBack(n int64) error {
+	if err := os.Remove(task.File(r.dir.Path, n, task.KindOrder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take back task %d: %w", n, err)
+	}
+	return nil
 }
 
 // takeAway takes a task from a worker that has not begun it, and is of no use any more. The task

@@ -456,7 +456,7 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 const reserved = "ReqNodeNotAvail, May be reserved for other job"
 
 // badConstraints is the reason of a job that no node suits, such as one whose pin contradicts it. Slurm
-// takes its priority, too (22.05); it gets it back when a node does.
+// sets its priority to 0 until a node suits it (22.05): it is not held.
 const badConstraints = "BadConstraints"
 
 // throttled is the reason of an array's element that waits for others of it.

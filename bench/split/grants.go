@@ -67,7 +67,7 @@ func startServe(ctx context.Context, o *options) (c *leaseClient, stop func() er
 		return nil, nil, errors.Join(err, os.RemoveAll(home))
 	}
 	stop = func() error {
-		_ = serve.Wait() // it was told to end
+		_ = serve.Wait() // a signal ends it: its status says nothing
 		return os.RemoveAll(home)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -97,8 +97,8 @@ type (
 var errBody = errors.New("read the body")
 
 // readBody reads one JSON object, with the fields of v alone.
-func readBody(body io.Reader, v any) error {
-	d := json.NewDecoder(body)
+func readBody(w http.ResponseWriter, r *http.Request, v any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("%w: %w: want one JSON object", errBody, err)
@@ -110,8 +110,8 @@ func readBody(body io.Reader, v any) error {
 }
 
 // readBodies reads JSON objects, one or more, each with what it does not say as in normal.
-func readBodies[T any](body io.Reader, normal T) (all []T, err error) {
-	d := json.NewDecoder(body)
+func readBodies[T any](w http.ResponseWriter, r *http.Request, normal T) (all []T, err error) {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch))
 	d.DisallowUnknownFields()
 	for {
 		one := normal
@@ -179,7 +179,7 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, name string, all m
 
 func (s *Server) joinWorker(w http.ResponseWriter, r *http.Request) error {
 	var b workerBody
-	if err := readBody(r.Body, &b); err != nil {
+	if err := readBody(w, r, &b); err != nil {
 		return err
 	}
 	begin := lease.Create{Worker: b.Worker, Host: b.Host, Milli: b.Milli, Memory: b.Memory, Shared: b.Shared}
@@ -193,7 +193,7 @@ func (s *Server) joinWorker(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) joinHolder(w http.ResponseWriter, r *http.Request) error {
 	var b holderBody
-	if err := readBody(r.Body, &b); err != nil {
+	if err := readBody(w, r, &b); err != nil {
 		return err
 	}
 	begin := lease.OpenJob{Holder: b.Holder, Limit: b.Limit}
@@ -206,7 +206,7 @@ func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var b heartbeatBody
-	if err := readBody(r.Body, &b); err != nil {
+	if err := readBody(w, r, &b); err != nil {
 		return err
 	}
 	return s.done(w, lease.Heartbeat{Worker: c.name, Free: b.Milli, Memory: b.Memory})
@@ -234,7 +234,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := readBodies(r.Body, requestBody{Slots: 1, Milli: 1000})
+	all, err := readBodies(w, r, requestBody{Slots: 1, Milli: 1000})
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (s *Server) results(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := readBodies(r.Body, resultBody{})
+	all, err := readBodies(w, r, resultBody{})
 	if err != nil {
 		return err
 	}

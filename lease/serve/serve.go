@@ -150,11 +150,6 @@ func (s *Server) handler() http.Handler {
 				return
 			}
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
-			most := int64(maxBody)
-			if pattern == "POST /v1/requests" || pattern == "POST /v1/results" {
-				most = maxBatch
-			}
-			r.Body = http.MaxBytesReader(w, r.Body, most)
 			if err := h(w, r); err != nil {
 				answerError(w, err)
 			}

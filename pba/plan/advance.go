@@ -189,7 +189,7 @@ func (f *farm) lastCycle(r *Reclaim) time.Time {
 // ending returns the last phase of a reclaim that its beneficiary does not need
 // any more, and why; "" if the reclaim goes on.
 func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
-	switch {
+	switch down := f.firstDown(names(r.Hosts)); {
 	case b == nil:
 		if j := f.endedJob(r.Beneficiary); j != nil && !j.Started.Before(r.Planned) {
 			return HandedOver, "its beneficiary ran, and has ended"
@@ -199,8 +199,8 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 		return HandedOver, "its beneficiary runs"
 	case b.State == backends.Held:
 		return Cancelled, "its beneficiary was held"
-	case f.firstDown(names(r.Hosts)) != "":
-		return Cancelled, "host " + f.firstDown(names(r.Hosts)) + " went down"
+	case down != "":
+		return Cancelled, "host " + down + " went down"
 	case b.State == backends.Pending && b.Wait == backends.WaitOther:
 		// Insufficient to start or cancel a reclaim: a queue also gives this reason to a
 		// job that is pinned to a host that is briefly unavailable. The timeouts bound it.
