@@ -219,6 +219,10 @@ bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and aga
 bench-workers: build ## rounds with standing workers and without, items that do nothing beside xargs and GNU parallel, grants and tasks of asplit serve, and their budgets (10 minutes)
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only workers $(BENCH)
 
+.PHONY: bench-copies
+bench-copies: build ## asplit --copies 2 on three hosts of a Slurm cluster, one of which is killed at a random moment, 50 times, and its budget (as root, 40 minutes)
+	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only copies -pairs 50 $(BENCH)
+
 .PHONY: test-crash
 test-root: ## real users try to get at each other on root's queue (as root: it makes and removes them)
 	$(UMASK) ALLOTMENT_TEST_ROOT=1 $(GO) test -count=1 -timeout=20m -v ./test/root

@@ -8,9 +8,9 @@ import (
 // Next sizes the next round, in the order in which the hosts first joined; hosts that get
 // nothing are left out. waiting is the number of items on hand; more reports whether
 // others may follow. It returns nil if nothing waits, or there is no host.
-// It changes nothing: if a round could not be started, call it again.
-func (b *Balance) Next(waiting int, more bool) []Task {
-	hosts := b.present()
+// It changes nothing: if a round could not be started, call it again. Hosts that are named are left out.
+func (b *Balance) Next(waiting int, more bool, without ...string) []Task {
+	hosts := slices.DeleteFunc(b.present(), func(h *host) bool { return slices.Contains(without, h.Name) })
 	if waiting <= 0 || len(hosts) == 0 {
 		return nil
 	}

@@ -76,6 +76,7 @@ type Core struct {
 	Front   []Piece          // returned pieces, in the order of their items
 	Strikes map[string]int   // tasks in a row that failed on a host
 	Balance *metrics.Balance `json:"-"`
+	Copies  int              `json:"-"` // hosts that execute each task; 0 and 1: one
 
 	open    map[int64]*Task    // of this round
 	replies []metrics.Response // of this round
@@ -148,14 +149,15 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 		return nil
 	}
 	const most = 1 << 40 // an int on every platform that we build for
-	sizes := c.Balance.Next(int(min(c.Waiting(have), most)), more)
+	teams, followers := c.teams()
+	sizes := c.Balance.Next(int(min(c.Waiting(have), most)), more, followers...)
 	if len(sizes) == 0 {
 		return nil
 	}
 	c.Round++
 	c.replies = nil
 	idle := slices.DeleteFunc(slices.Clone(c.Hosts), func(h string) bool {
-		return slices.ContainsFunc(sizes, func(s metrics.Task) bool { return s.Host == h })
+		return slices.Contains(followers, h) || slices.ContainsFunc(sizes, func(s metrics.Task) bool { return s.Host == h })
 	})
 	var round []*Task
 	for i, size := range sizes {
@@ -172,9 +174,37 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 		t := &Task{N: c.Tasks, Round: c.Round, First: p.First, Count: p.Count, Kills: p.Kills, Host: host}
 		c.open[t.N] = t
 		round = append(round, t)
+		for _, follower := range teams[host] {
+			round = append(round, c.Copy(t.N, follower))
+		}
 	}
 	return round
 }
+
+// teams divides the hosts into teams of Copies, each of which executes the same items, as another may be
+// lost at any moment (R53). Hosts that are as fast as each other are together, and what is left over
+// joins the last team. It returns each first host's followers, and all followers.
+func (c *Core) teams() (of map[string][]string, followers []string) {
+	if c.Copies <= 1 {
+		return nil, nil
+	}
+	shares := c.Balance.Shares()
+	slices.SortStableFunc(shares, func(a, b metrics.Share) int { return cmp.Compare(b.Percent, a.Percent) })
+	of = map[string][]string{}
+	first := ""
+	for i, s := range shares {
+		if i%c.Copies == 0 && (i == 0 || len(shares)-i >= c.Copies) {
+			first = s.Host
+			continue
+		}
+		of[first], followers = append(of[first], s.Host), append(followers, s.Host)
+	}
+	return of, followers
+}
+
+// measured reports whether a task that ended says how fast its host is: of speculative copies the first
+// one does, of a team's the one that was first to end.
+func (c *Core) measured(t *Task) bool { return t.CopyOf == 0 || c.Copies > 1 }
 
 // Copy has another host execute the items of an open task, too. It returns nil if the task is not
 // open, or that host has an open task of the same items, or had one that ended.
@@ -241,7 +271,7 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, lost []*T
 	switch how {
 	case Whole:
 		t.State, t.Took = Done, took
-		if t.CopyOf == 0 { // a host's rate is that of its own task
+		if c.measured(t) {
 			c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: took})
 		}
 		delete(c.Strikes, t.Host)
@@ -332,7 +362,7 @@ func (c *Core) restore(t *Task) (lost []*Task) {
 			delete(c.open, o.N)
 			lost = append(lost, o)
 		}
-		if t.Round == c.Round && t.CopyOf == 0 {
+		if t.Round == c.Round && c.measured(t) {
 			c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: t.Took})
 		}
 	case Returned, Killer, Superseded:

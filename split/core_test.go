@@ -26,15 +26,18 @@ type game struct {
 	returnedBy map[int64]string
 	tasks      map[int64]Task // as they would be stored
 	copies     int
+	teams      int // Core.Copies
 }
 
 func newGame(t *rapid.T) *game {
 	rule := rapid.SampledFrom([]metrics.Rule{metrics.Rate, metrics.Step, metrics.Equal}).Draw(t, "rule")
 	g := &game{
 		T: t, core: NewCore(metrics.Options{Rule: rule, RoundItems: rapid.IntRange(1, 40).Draw(t, "round")}), sequencer: newSequencer(false),
-		all: rapid.Int64Range(0, 120).Draw(t, "items"), killers: map[int64]bool{}, unlucky: rapid.Bool().Draw(t, "unlucky"),
+		teams: rapid.IntRange(1, 3).Draw(t, "copies"),
+		all:   rapid.Int64Range(0, 120).Draw(t, "items"), killers: map[int64]bool{}, unlucky: rapid.Bool().Draw(t, "unlucky"),
 		done: map[int64]int{}, abandoned: map[int64]bool{}, returnedBy: map[int64]string{}, tasks: map[int64]Task{},
 	}
+	g.core.Copies = g.teams
 	if g.all > 0 {
 		for _, k := range rapid.SliceOfN(rapid.Int64Range(0, g.all-1), 0, 3).Draw(t, "killers") {
 			g.killers[k] = true
@@ -48,7 +51,8 @@ func (g *game) host() string { return fmt.Sprintf("n%d", rapid.IntRange(1, 4).Dr
 // begin begins a round and checks its tasks.
 func (g *game) begin() {
 	hosts := map[string]bool{}
-	for _, t := range g.core.Begin(g.have, g.have < g.all) {
+	round := g.core.Begin(g.have, g.have < g.all)
+	for _, t := range round {
 		if t.Count < 1 || t.Count > g.core.Next || t.First < 0 || t.First+t.Count > g.have {
 			g.Fatalf("task %+v of %d items", t, g.have)
 		}
@@ -57,9 +61,12 @@ func (g *game) begin() {
 		}
 		hosts[t.Host] = true
 		for _, other := range g.core.Open() {
-			if other.N != t.N && other.First < t.First+t.Count && t.First < other.First+other.Count {
+			if other.group() != t.group() && other.First < t.First+t.Count && t.First < other.First+other.Count {
 				g.Fatalf("side by side: %+v and %+v", other, t)
 			}
+		}
+		if n := int64(len(g.core.others(t))) + 1; n < int64(min(g.teams, len(g.core.Hosts))) || n >= 2*int64(g.teams) {
+			g.Fatalf("%+v is executed by %d hosts of %v, want %d", t, n, g.core.Hosts, g.teams)
 		}
 		if from := g.returnedBy[t.First]; from == t.Host && len(g.core.Hosts) > 1 && len(g.core.Open()) == 1 {
 			g.Fatalf("%+v was returned by this host, and there are others: %v", t, g.core.Hosts)
@@ -158,6 +165,7 @@ func (g *game) restart() {
 	if err := json.Unmarshal(balance, fresh.Balance); err != nil {
 		g.Fatal(err)
 	}
+	fresh.Copies = g.teams
 	g.core, g.sequencer, g.delivered = fresh, newSequencer(false), nil
 	g.have = rapid.Int64Range(0, g.have).Draw(g.T, "read again")
 	for n := range int64(len(g.tasks)) {

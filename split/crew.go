@@ -35,6 +35,7 @@ type WorkerOrder struct {
 	Run  string `json:"run,omitempty"` // of the state that is acknowledged
 	Seq  int64  `json:"seq,omitempty"`
 	Take int64  `json:"take,omitempty"` // a task to execute, unless that was done; 0: none
+	Drop int64  `json:"drop,omitempty"` // a task to end if it is at work, without a result; 0: none
 	End  bool   `json:"end,omitempty"`  // when nothing runs
 }
 
@@ -53,10 +54,11 @@ type member struct {
 	givenAt  time.Time // when that was
 	sentAt   time.Time // the last order
 	longest  time.Duration
-	left     bool // it is not to be given anything any more
-	ended    bool // its job is known to end, or to have ended
-	awaiting bool // its job was preempted, or is of an earlier run of asplit: it may stand again
-	restored bool // it is of an earlier run
+	drop     int64 // the task that it is to end, as it was executed elsewhere; 0: none
+	left     bool  // it is not to be given anything any more
+	ended    bool  // its job is known to end, or to have ended
+	awaiting bool  // its job was preempted, or is of an earlier run of asplit: it may stand again
+	restored bool  // it is of an earlier run
 }
 
 // crew knows the standing workers of a run. It decides which of them gets a task and which is
@@ -142,6 +144,16 @@ func (c *crew) place(host string, more bool, now time.Time) (m *member, stays bo
 // give gives a worker a task.
 func (m *member) give(n int64, now time.Time) { m.given, m.givenAt, m.sentAt = n, now, time.Time{} }
 
+// abandon has a worker end its task, which was executed elsewhere, and reports whether it will: one that
+// was not heard can't be told.
+func (m *member) abandon(n int64) bool {
+	if !m.heard || m.left {
+		return false
+	}
+	m.drop, m.sentAt = n, time.Time{}
+	return true
+}
+
 // due reports whether a worker's job might reach its run limit in the next task.
 func (m *member) due(now time.Time) bool {
 	return m.limit > 0 && now.Add(2*m.longest+limitSpare).After(m.began.Add(m.limit))
@@ -195,6 +207,10 @@ func (c *crew) hear(n int64, s WorkerState) verdict {
 	}
 	c.reached = true
 	m.state, m.heard = s, true
+	if s.Running > m.drop || s.Done >= m.drop {
+		m.drop = 0
+	}
+	v.answer.Drop = m.drop
 	switch {
 	case s.Leaving == LeaveKill:
 		m.left, m.awaiting = true, true
@@ -223,15 +239,20 @@ func (c *crew) hear(n int64, s WorkerState) verdict {
 	return v
 }
 
-// orders returns the orders that are due: to workers that have not taken what they were given.
+// orders returns the orders that are due: to workers that have not taken what they were given, or not
+// ended what they are to drop.
 func (c *crew) orders(now time.Time) map[int64]WorkerOrder {
 	all := map[int64]WorkerOrder{}
 	for _, m := range c.members {
-		if m.left || m.given == 0 || m.given == m.N || m.state.has(m.given) || now.Sub(m.sentAt) < orderEvery {
+		o := WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, Drop: m.drop}
+		if m.given != m.N && !m.state.has(m.given) {
+			o.Take = m.given
+		}
+		if m.left || o.Take == 0 && o.Drop == 0 || now.Sub(m.sentAt) < orderEvery {
 			continue
 		}
 		m.sentAt = now
-		all[m.N] = WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, Take: m.given}
+		all[m.N] = o
 	}
 	return all
 }

@@ -32,6 +32,9 @@ func (r *runner) collect(ctx context.Context) error {
 	}
 	var ended []*row
 	for _, t := range open {
+		if t.State != Open { // a copy's result was read before
+			continue
+		}
 		result, err := r.result(t)
 		if err != nil {
 			return err
@@ -136,7 +139,7 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		w := r.tasks[t.N]
 		job := known[w.Job]
 		switch {
-		case w.Job == 0:
+		case w.Job == 0 || t.State != Open:
 		case job != nil && !job.State.Ended():
 			r.jobRuns(w, job)
 			if job.State == backends.Running && w.ran.IsZero() {

@@ -117,6 +117,7 @@ func (r *runner) restore(ctx context.Context) (err error) {
 	if r.core, err = r.store.Core(ctx, r.def.Balance); err != nil {
 		return err
 	}
+	r.core.Copies = r.def.Copies
 	return r.store.Tasks(ctx, func(t row) error {
 		task := &t.Task
 		lost := r.core.restore(task)
@@ -231,7 +232,7 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		}
 		r.inputEnded = true
 	}
-	r.releaseWorkers(!ended || r.core.Waiting(have) > 0 || r.def.Speculate && !r.core.Idle())
+	r.releaseWorkers(!ended || r.core.Waiting(have) > 0 || (r.def.Speculate || r.def.Copies > 1) && !r.core.Idle())
 	if r.core.Idle() {
 		if over, err = r.nextRound(ctx, have, ended); over || err != nil {
 			return over, err
@@ -336,6 +337,9 @@ func (r *runner) changeHosts(ctx context.Context) error {
 		}
 	}
 	r.joined = r.joined || len(join) > 0
+	if n := len(r.core.Hosts); len(leave)+len(join) > 0 && n < r.def.Copies {
+		r.log(fmt.Sprintf("hosts that take part: %d; each task is executed on as many, not on %d", n, r.def.Copies))
+	}
 	if len(leave)+len(join) == 0 {
 		return nil
 	}

@@ -133,18 +133,26 @@ func (r *runner) endLost(ctx context.Context) error {
 		if err := r.takeBack(w.N); err != nil {
 			return err
 		}
-		if m := r.crew.members[w.Worker]; m != nil {
+		r.forget(w)
+		m := r.crew.members[w.Worker]
+		if w.Job == 0 || m != nil && m.abandon(w.N) {
+			continue
+		}
+		if m != nil {
 			m.left = true
 		}
-		r.forget(w)
-		if w.Job != 0 {
-			ids = append(ids, backends.ID{Job: w.Job})
+		if r.def.Copies > 1 && w.since().IsZero() { // its host took no job while another executed the task
+			r.hosts.rest(w.Host, time.Now())
 		}
+		ids = append(ids, backends.ID{Job: w.Job})
 	}
 	rows := r.lost
 	r.lost = nil
 	if len(ids) > 0 {
 		r.Queue.Kill(ctx, ids) // one that is not killed ends by itself: its result is not read
+	}
+	for n, o := range r.crew.orders(time.Now()) {
+		r.send(n, o)
 	}
 	return r.store.Save(ctx, r.core, false, rows...)
 }

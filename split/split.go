@@ -13,6 +13,9 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
+// MaxCopies bounds Definition.Copies.
+const MaxCopies = 8
+
 // Definition describes the work to split, and how. It does not change.
 type Definition struct {
 	Name      string    // of its directory, and of its jobs
@@ -33,6 +36,7 @@ type Definition struct {
 	Halt      Halt          `json:",omitzero"`
 	Joblog    string        `json:",omitempty"` // file that gets a line for each item; absolute
 	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
+	Copies    int           `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
 	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 

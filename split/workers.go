@@ -308,7 +308,7 @@ func (r *runner) releaseWorkers(more bool) {
 		n.hosts[host] = struct{}{}
 	}
 	for _, m := range r.crew.release(n, time.Now()) {
-		r.send(m.N, WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, End: true})
+		r.send(m.N, WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, End: true, Drop: m.drop})
 	}
 }
 
@@ -339,7 +339,7 @@ func (r *runner) endWorkers(wait bool) {
 		for _, m := range r.crew.ordered() {
 			if !m.ended && !m.awaiting {
 				m.left = true
-				r.send(m.N, WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, End: true})
+				r.send(m.N, WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, End: true, Drop: m.drop})
 				if m.heard {
 					left = append(left, m)
 				}

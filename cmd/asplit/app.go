@@ -125,6 +125,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "timeout", Usage: "end an item that runs longer than `TIME`, such as 10m; its exit status is 124"},
 		&cli.StringFlag{Name: "halt", Usage: "`WHEN` to halt because items fail: never, or soon (no item begins) or now (items that run are ended) with a number or percentage, as in now,fail=1 or soon,fail=10%"},
 		&cli.BoolFlag{Name: "speculate", Usage: "begin a task that takes twice as long as the others of its round on an idle host, too: the first result counts", DisableDefaultText: true},
+		&cli.StringFlag{Name: "copies", Usage: "execute each task on `N` hosts (1 to 8) at the same time: the first result counts, and a host that is lost costs no time"},
 		&cli.StringFlag{Name: "joblog", Usage: "write a line for each item to the new `FILE`: number, start, seconds, exit, host"},
 		&cli.StringFlag{Name: "retry-failed", Usage: "run the items again that failed, by the command and options of this `JOBLOG`"},
 		&cli.BoolFlag{Name: "tag", Usage: "begin each line of an item's output with the item and a tab", DisableDefaultText: true},

@@ -61,7 +61,7 @@ func parseOrder(text []byte) (o split.WorkerOrder, err error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("read an order: %w", err)
 	}
-	if len(o.Run) > maxRun || o.Seq < 0 || o.Take < 0 {
+	if len(o.Run) > maxRun || o.Seq < 0 || o.Take < 0 || o.Drop < 0 {
 		return split.WorkerOrder{}, errors.New("read an order: its run or numbers are invalid")
 	}
 	return o, nil

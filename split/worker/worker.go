@@ -83,6 +83,7 @@ type worker struct {
 	joined bool // asplit has said something
 	again  bool // an earlier run of its job had the first task
 	ended  chan error
+	drop   context.CancelFunc // ends the task at work
 
 	mu     sync.Mutex
 	order  split.WorkerOrder // the newest
@@ -192,6 +193,7 @@ func (w *worker) publish() {
 }
 
 func (w *worker) begin(ctx context.Context, n int64) {
+	ctx, w.drop = context.WithCancel(ctx)
 	go func() { w.ended <- task.RunUntil(w.o.Dir, n, ctx.Done()) }()
 }
 
@@ -209,16 +211,17 @@ func (w *worker) main(ctx context.Context) error {
 		working := w.state.Running != 0
 		select {
 		case err := <-w.ended:
-			switch {
-			case errors.Is(err, task.ErrStopped):
+			w.drop()
+			switch stopped := errors.Is(err, task.ErrStopped); {
+			case stopped && ctx.Err() != nil:
 				return w.leave(err)
-			case err != nil && !(w.state.Running == w.o.N && w.executed(err)):
+			case err != nil && !stopped && !w.executed(w.state.Running, err):
 				return err
 			case ctx.Err() != nil:
 				w.state.Done, w.state.Running = w.state.Running, 0
 				return w.leave(ErrSignal)
 			}
-			w.again = w.again || err != nil
+			w.again = w.again || err != nil && w.state.Running == w.o.N
 			w.say(func(s *split.WorkerState) { s.Done, s.Running = s.Running, 0 })
 			idle.Reset(w.o.Idle)
 		case <-w.orders:
@@ -262,10 +265,10 @@ func (w *worker) main(ctx context.Context) error {
 	}
 }
 
-// executed reports whether the error of the first task is that asplit has its result already: its
-// job was requeued, and runs again.
-func (w *worker) executed(err error) bool {
-	_, gone := os.Lstat(task.File(w.o.Dir, w.o.N, task.KindOrder))
+// executed reports whether the error of a task is that asplit has its result already: from an earlier
+// run of this job, which was requeued, or from another host.
+func (w *worker) executed(n int64, err error) bool {
+	_, gone := os.Lstat(task.File(w.o.Dir, n, task.KindOrder))
 	return errors.Is(err, fs.ErrNotExist) && errors.Is(gone, fs.ErrNotExist) && task.CheckDir(w.o.Dir) == nil
 }
 
@@ -276,6 +279,9 @@ func (w *worker) obey(ctx context.Context) (end bool) {
 	w.mu.Unlock()
 	w.joined = true
 	w.acked = w.acked || o.Run == w.state.Run && o.Seq == w.state.Seq
+	if w.state.Running != 0 && o.Drop == w.state.Running {
+		w.drop()
+	}
 	if w.state.Running != 0 || ctx.Err() != nil {
 		return false
 	}

@@ -155,6 +155,38 @@ func TestSignal(t *testing.T) {
 	}
 }
 
+// A worker ends a task that was executed elsewhere, whether it is at work or its order is gone already,
+// and takes the next one.
+func TestDroppedTask(t *testing.T) {
+	dir := directory(t, "touch began; sleep 300", "true", "true")
+	t.Chdir(dir)
+	b, h := open(t, dir)
+	defer b.Close()
+	ended, _ := start(t.Context(), dir, time.Hour)
+	if !await.Soon(func() bool { _, err := os.Stat("began"); return err == nil }) {
+		t.Fatal("the task did not begin")
+	}
+	h.await(t, 1, func(s split.WorkerState) bool { return s.Running == 1 })
+	if err := os.Remove(task.File(dir, 2, task.KindOrder)); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []split.WorkerOrder{{Drop: 1}, {Take: 2, Drop: 1}, {Take: 3}} {
+		if err := b.Send(1, o); err != nil {
+			t.Fatal(err)
+		}
+		h.await(t, 1, done(max(o.Take, 1)))
+	}
+	if hasResult(dir, 1) || hasResult(dir, 2) || !hasResult(dir, 3) {
+		t.Error("not exactly the last task has a result")
+	}
+	if err := b.Send(1, split.WorkerOrder{End: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A worker without work ends, and so does one of a split that is over.
 func TestNothingToDo(t *testing.T) {
 	dir := directory(t, "true")
