@@ -220,7 +220,7 @@ bench-workers: build ## rounds with standing workers and without, items that do 
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only workers $(BENCH)
 
 .PHONY: bench-copies
-bench-copies: build ## asplit --copies 2 on three hosts of a Slurm cluster, one of which is killed at a random moment, 50 times, and its budget (as root, 40 minutes)
+bench-copies: build ## asplit --copies 2 on three hosts of a Slurm cluster, one of which is killed at a random moment, 50 times, and its budget (as root, 30 minutes)
 	$(UMASK) $(GO) run ./bench/split -programs $(BIN) -only copies -pairs 50 $(BENCH)
 
 .PHONY: test-crash

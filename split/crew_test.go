@@ -231,3 +231,40 @@ func TestLeftUndone(t *testing.T) {
 		}
 	}
 }
+
+// A worker is told to end a task that was executed elsewhere until it has; its next task waits meanwhile.
+func TestAbandon(t *testing.T) {
+	now := time.Unix(1100, 0)
+	c := begun(10, "n1", "n2")
+	m := c.members[1]
+	m.give(7, now)
+	c.hear(1, WorkerState{Run: "a", Seq: 3, Done: 1, Running: 7})
+	if !m.abandon(7) {
+		t.Fatal("it can't be told")
+	}
+	c.freed(&row{Task: Task{N: 7}, Worker: 1})
+	want := func(what string, got, want WorkerOrder) {
+		t.Helper()
+		got.Run, got.Seq = "", 0
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	want("at once", c.orders(now)[1], WorkerOrder{Drop: 7})
+	want("again", c.orders(now.Add(orderEvery))[1], WorkerOrder{Drop: 7})
+	if placed, _ := c.place("n1", true, now); placed != m {
+		t.Error("its host gets no next task")
+	}
+	m.give(9, now)
+	want("with the next task", c.orders(now)[1], WorkerOrder{Take: 9, Drop: 7})
+	want("it is still at work", c.hear(1, WorkerState{Run: "a", Seq: 3, Done: 1, Running: 7}).answer, WorkerOrder{Take: 9, Drop: 7})
+	want("it has ended it", c.hear(1, WorkerState{Run: "a", Seq: 4, Done: 7}).answer, WorkerOrder{Take: 9})
+	want("it has the next one", c.hear(1, WorkerState{Run: "a", Seq: 5, Done: 7, Running: 9}).answer, WorkerOrder{Take: 9})
+	if o := c.orders(now.Add(time.Minute)); len(o) > 0 {
+		t.Errorf("orders %v", o)
+	}
+	c.members[2].left = true
+	if c.members[2].abandon(8) || c.add(&row{Task: Task{N: 11}, Worker: 11}, "n3", 0).abandon(11) {
+		t.Error("a worker that leaves, or was never heard, is believed to end its task")
+	}
+}

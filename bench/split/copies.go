@@ -16,7 +16,7 @@ import (
 // What copies are measured with (R53): of three hosts of a Slurm cluster one is killed at a random moment.
 const (
 	maxCut    = 1.1 // of the time without a kill
-	cutItems  = 450
+	cutItems  = 300
 	cutHosts  = 3
 	cutRound  = "2s"
 	cutScript = `sleep 0.1; echo $1`
