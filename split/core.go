@@ -76,6 +76,7 @@ type Core struct {
 	Front   []Piece          // returned pieces, in the order of their items
 	Strikes map[string]int   // tasks in a row that failed on a host
 	Balance *metrics.Balance `json:"-"`
+	Added   int64            // bytes of items that were added by tasks that ended
 	Copies  int              `json:"-"` // hosts that execute each task; 0 and 1: one
 
 	open    map[int64]*Task    // of this round

@@ -22,6 +22,7 @@ const Folder = ".asplit"
 const (
 	fileState = "state.db"
 	fileItems = "items"
+	fileAdded = "added"
 	fileLock  = "lock"
 )
 

@@ -25,7 +25,7 @@ import (
 const resultTime = time.Minute
 
 // collect ends the open tasks that have a result, or whose jobs ended without one.
-func (r *runner) collect(ctx context.Context) error {
+func (r *runner) collect(ctx context.Context) (err error) {
 	open := r.core.Open()
 	if len(open) == 0 {
 		return nil
@@ -35,17 +35,16 @@ func (r *runner) collect(ctx context.Context) error {
 		if t.State != Open { // a copy's result was read before
 			continue
 		}
-		result, err := r.result(t)
-		if err != nil {
-			return err
+		var result bool
+		if result, err = r.result(t); err != nil {
+			break
 		}
 		if result {
 			ended = append(ended, r.tasks[t.N])
 		}
 	}
-	var err error
 	due := !r.queryAt.IsZero() && time.Now().After(r.queryAt)
-	if (!r.queried || due) && len(ended) < len(open) {
+	if err == nil && (!r.queried || due) && len(ended) < len(open) {
 		var more []*row
 		more, err = r.queryJobs(ctx)
 		ended = append(ended, more...)
@@ -64,6 +63,11 @@ func (r *runner) result(t *Task) (bool, error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if r.growing != nil {
+		if err := r.growing.add(r.core, result); err != nil {
+			return false, errors.Join(fmt.Errorf("items of task %d: %w", t.N, err), result.Close())
+		}
 	}
 	r.core.Shorten(t.N, result.Count)
 	w := r.tasks[t.N]
@@ -476,7 +480,7 @@ func (r *runner) writeOrder(w *row) (err error) {
 	}()
 	o := task.Order{
 		Argv: r.def.Argv, Mode: r.def.Mode, First: r.def.Input.Number(w.First), Count: w.Count, Null: r.def.Input.Null,
-		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed, Slots: r.slots(w),
+		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed && r.growing == nil, Adds: r.def.Adds, Slots: r.slots(w),
 		Number: r.def.Input.position(r.def.Input.Number(w.First)), Retries: r.def.Retries, Timeout: r.def.Timeout,
 		Halt: r.def.Halt.When, Fails: r.def.Halt.Fails,
 	}

@@ -25,6 +25,7 @@ type runner struct {
 	core      *Core
 	sequencer *sequencer
 	source    source
+	growing   *growing // the same, with Adds; else nil
 	hosts     *hosts
 	delivery  *delivery
 	crew      *crew
@@ -98,8 +99,18 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 	if err := os.Remove(dir.file(task.FileHalt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("resume a split that was halted: %w", err)
 	}
+	if r.core, err = s.Core(ctx, d.Balance); err != nil {
+		return err
+	}
+	r.core.Copies = d.Copies
 	if r.source, err = openSource(d, dir, o.Stdin, before); err != nil {
 		return err
+	}
+	if d.Adds {
+		if r.growing, err = openGrowing(r.source, dir, r.core.Added); err != nil {
+			return err
+		}
+		r.source = r.growing
 	}
 	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log, tag: o.Tag})
 	if r.joblog, err = openJoblog(d); err != nil {
@@ -114,10 +125,6 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 
 // restore loads the stored state.
 func (r *runner) restore(ctx context.Context) (err error) {
-	if r.core, err = r.store.Core(ctx, r.def.Balance); err != nil {
-		return err
-	}
-	r.core.Copies = r.def.Copies
 	return r.store.Tasks(ctx, func(t row) error {
 		task := &t.Task
 		lost := r.core.restore(task)
@@ -227,10 +234,13 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		return false, err
 	}
 	if ended && !r.inputEnded {
-		if err := errors.Join(r.source.sync(), r.store.InputEnded(ctx, have)); err != nil {
+		if err := errors.Join(r.source.sync(), r.store.InputEnded(ctx, have-r.growing.items())); err != nil {
 			return false, err
 		}
 		r.inputEnded = true
+	}
+	if r.growing != nil && (!r.core.Idle() || r.core.Waiting(have) > 0) { // they may add items
+		ended = false
 	}
 	r.releaseWorkers(!ended || r.core.Waiting(have) > 0 || (r.def.Speculate || r.def.Copies > 1) && !r.core.Idle())
 	if r.core.Idle() {

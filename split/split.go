@@ -37,6 +37,7 @@ type Definition struct {
 	Joblog    string        `json:",omitempty"` // file that gets a line for each item; absolute
 	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
 	Copies    int           `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
+	Adds      bool          `json:",omitempty"` // items may add items (R56)
 	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 
@@ -135,6 +136,9 @@ func (i Input) Number(item int64) int64 {
 	case Range:
 		return i.From + item
 	case Again:
+		if last := int64(len(i.Numbers)) - 1; item > last { // it was added
+			return i.Numbers[last] + item - last
+		}
 		return i.Numbers[item]
 	case Stdin, Lines, Several, Words:
 	}

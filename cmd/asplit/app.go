@@ -88,7 +88,7 @@ func newApp(p process) *cli.App {
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p), addCommand(p)},
 		Action:   p.runApp,
 	}
 }
@@ -126,6 +126,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "halt", Usage: "`WHEN` to halt because items fail: never, or soon (no item begins) or now (items that run are ended) with a number or percentage, as in now,fail=1 or soon,fail=10%"},
 		&cli.BoolFlag{Name: "speculate", Usage: "begin a task that takes twice as long as the others of its round on an idle host, too: the first result counts", DisableDefaultText: true},
 		&cli.StringFlag{Name: "copies", Usage: "execute each task on `N` hosts (1 to 8) at the same time: the first result counts, and a host that is lost costs no time"},
+		&cli.BoolFlag{Name: "adds", Usage: "items may add items to the run: asplit add", DisableDefaultText: true},
 		&cli.StringFlag{Name: "joblog", Usage: "write a line for each item to the new `FILE`: number, start, seconds, exit, host"},
 		&cli.StringFlag{Name: "retry-failed", Usage: "run the items again that failed, by the command and options of this `JOBLOG`"},
 		&cli.BoolFlag{Name: "tag", Usage: "begin each line of an item's output with the item and a tab", DisableDefaultText: true},

@@ -82,7 +82,7 @@ var (
 	definitionFlags = []string{
 		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir",
 	}
-	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies"}
+	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies", "adds"}
 )
 
 // refuse returns an error if one of these options is set.
@@ -284,14 +284,14 @@ func again(c *cli.Context, d *split.Definition) (err error) {
 			return shell.Usagef("--halt: %w", err)
 		}
 	}
-	d.Speculate = c.Bool("speculate")
+	d.Speculate, d.Adds = c.Bool("speculate") || d.Speculate, c.Bool("adds") || d.Adds
 	if c.IsSet("copies") {
 		if d.Copies, err = strconv.Atoi(c.String("copies")); err != nil || d.Copies < 1 || d.Copies > split.MaxCopies {
 			return shell.Usagef("--copies %q: want a number from 1 to %d", c.String("copies"), split.MaxCopies)
 		}
-		if d.Copies > 1 && d.Speculate {
-			return shell.Usagef("--copies begins each task on several hosts, --speculate those that take long: use one of the two")
-		}
+	}
+	if d.Copies > 1 && d.Speculate {
+		return shell.Usagef("--copies begins each task on several hosts, --speculate those that take long: use one of the two")
 	}
 	if c.IsSet("joblog") {
 		return setJoblog(c.String("joblog"), d)

@@ -140,28 +140,31 @@ func TestOrderBounds(t *testing.T) {
 	}
 }
 
-// A result of an earlier version, whose records have no times, is read.
+// Results of earlier versions, whose records have no times, or no added items, are read.
 func TestOldResult(t *testing.T) {
-	record := binary.LittleEndian.AppendUint32(nil, 0)
-	record = binary.LittleEndian.AppendUint32(record, 4)
-	for _, n := range []uint64{0, 2, 0, 7} {
-		record = binary.LittleEndian.AppendUint64(record, n)
-	}
-	r := Result{First: 1, Count: 4, Began: timeOf(1), Ended: timeOf(2), index: 2, records: 1}
-	trailer := r.trailer(crc32.ChecksumIEEE(record))
-	copy(trailer[56:], oldMagic)
-	data := append(append([]byte("ok"), record...), trailer...)
-	got, err := ReadResult(bytes.NewReader(data), int64(len(data)))
-	if err != nil || got.Failed != 4 {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	err = got.Each(func(r Record) error {
-		if r.Status != 7 || r.Out != 2 || !r.Began.IsZero() {
-			t.Errorf("%+v", r)
+	began := timeOf(3)
+	for version, times := range map[string][]uint64{"asplit\x001": nil, "asplit\x002": {uint64(began.UnixNano()), 5, 2}} {
+		record := binary.LittleEndian.AppendUint32(nil, 0)
+		record = binary.LittleEndian.AppendUint32(record, 4)
+		for _, n := range append([]uint64{0, 2, 0, 7}, times...) {
+			record = binary.LittleEndian.AppendUint64(record, n)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
+		r := Result{First: 1, Count: 4, Began: timeOf(1), Ended: timeOf(2), index: 2, records: 1}
+		trailer := r.trailer(crc32.ChecksumIEEE(record))
+		copy(trailer[56:], version)
+		data := append(append([]byte("ok"), record...), trailer...)
+		got, err := ReadResult(bytes.NewReader(data), int64(len(data)))
+		if err != nil || got.Failed != 4 {
+			t.Fatalf("%q: %+v, %v", version, got, err)
+		}
+		err = got.Each(func(r Record) error {
+			if r.Status != 7 || r.Out != 2 || r.Added != 0 || r.Began.IsZero() != (times == nil) || times != nil && (!r.Began.Equal(began) || r.Took != 5 || r.Tries != 2) {
+				t.Errorf("%q: %+v", version, r)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }

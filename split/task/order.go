@@ -94,6 +94,7 @@ type Order struct {
 	Retries int           `json:"retries,omitempty"` // how often an item that fails is executed again
 	Timeout time.Duration `json:"timeout,omitempty"` // ns; of one execution; 0: none
 	Halt    Halt          `json:"halt,omitempty"`    // "": the task executes all of its items, whatever fails
+	Adds    bool          `json:"adds,omitempty"`    // executions may add items
 	Fails   int64         `json:"fails,omitempty"`   // with Halt: the number of items that fail here after which it halts; 0: by the file halt alone
 }
 

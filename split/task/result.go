@@ -16,21 +16,24 @@ import (
 // record of each, in the order of the items; and a trailer. Numbers are
 // little-endian.
 const (
-	recordSize  = 64
+	recordSize  = 72
 	trailerSize = 64
-	magic       = "asplit\x002"
-
-	// Of results that were written before records had times.
-	oldRecordSize = 40
-	oldMagic      = "asplit\x001"
+	magic       = "asplit\x003"
 )
+
+// sizes returns the size of a record in results of each version: the first had no times, the second no
+// added items.
+func sizes() map[string]int64 {
+	return map[string]int64{magic: recordSize, "asplit\x002": recordSize - 8, "asplit\x001": recordSize - 32}
+}
 
 // Record is where the result of one execution stands. Items count from the task's
 // first one, which is 0.
 type Record struct {
 	Item, Count int64
-	At          int64     // of its output; what it wrote on standard error follows
+	At          int64     // of its output; what it wrote on standard error and what it added follow
 	Out, Err    int64     // bytes
+	Added       int64     // bytes of items that it added, each with its separator
 	Status      int       // its exit status; 128 + signal
 	Began       time.Time // of the last try, by the host's clock; zero: not known
 	Took        time.Duration
@@ -46,7 +49,8 @@ func (r *Record) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Status))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Began.UnixNano()))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Took))
-	return binary.LittleEndian.AppendUint64(b, uint64(r.Tries))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Tries))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.Added))
 }
 
 func parseRecord(b []byte) Record {
@@ -55,9 +59,12 @@ func parseRecord(b []byte) Record {
 		At: int64(binary.LittleEndian.Uint64(b[8:])), Out: int64(binary.LittleEndian.Uint64(b[16:])),
 		Err: int64(binary.LittleEndian.Uint64(b[24:])), Status: int(binary.LittleEndian.Uint64(b[32:])),
 	}
-	if len(b) == recordSize {
+	if len(b) >= recordSize-8 {
 		r.Began, r.Took = time.Unix(0, int64(binary.LittleEndian.Uint64(b[40:]))), time.Duration(binary.LittleEndian.Uint64(b[48:]))
 		r.Tries = int(binary.LittleEndian.Uint64(b[56:]))
+	}
+	if len(b) == recordSize {
+		r.Added = int64(binary.LittleEndian.Uint64(b[64:]))
 	}
 	return r
 }
@@ -131,7 +138,7 @@ func ReadResult(f io.ReaderAt, size int64) (*Result, error) {
 		index: number(0), records: number(8), First: number(16), Count: number(24),
 		Began: time.Unix(0, number(32)), Ended: time.Unix(0, number(40)), file: f, close: func() error { return nil },
 	}
-	r.size = map[string]int64{magic: recordSize, oldMagic: oldRecordSize}[string(b[56:])]
+	r.size = sizes()[string(b[56:])]
 	if r.size == 0 || binary.LittleEndian.Uint32(b[52:]) != crc32.ChecksumIEEE(b[:52]) ||
 		r.index < 0 || r.records < 1 || r.records > MaxItems || r.Count < 1 || r.Count > MaxItems ||
 		r.index != size-trailerSize-r.records*r.size {
@@ -144,8 +151,9 @@ func (r *Result) check(sum uint32) error {
 	digest := crc32.NewIEEE()
 	next := int64(0)
 	err := r.each(digest, func(record Record) error {
-		within := record.At >= 0 && record.Out >= 0 && record.Err >= 0 && record.At <= r.index &&
-			record.Out <= r.index-record.At && record.Err <= r.index-record.At-record.Out
+		within := record.At >= 0 && record.Out >= 0 && record.Err >= 0 && record.Added >= 0 && record.At <= r.index &&
+			record.Out <= r.index-record.At && record.Err <= r.index-record.At-record.Out &&
+			record.Added <= min(r.index-record.At-record.Out-record.Err, MaxAdded)
 		if record.Item != next || record.Count < 1 || !within {
 			return errIncomplete
 		}
@@ -189,6 +197,11 @@ func (r *Result) Errors(record Record) io.Reader {
 	return io.NewSectionReader(r.file, record.At+record.Out, record.Err)
 }
 
+// Added returns the items that it added, each with its separator.
+func (r *Result) Added(record Record) io.Reader {
+	return io.NewSectionReader(r.file, record.At+record.Out+record.Err, record.Added)
+}
+
 // writer writes a result.
 type writer struct {
 	result  Result
@@ -203,9 +216,9 @@ func newWriter(to io.Writer, first, count int64) *writer {
 	return &writer{result: Result{First: first, Count: count}, to: bufio.NewWriterSize(to, 64<<10)}
 }
 
-// add records one execution, whose items, status and times the record has: what the two
-// files hold, and a message of asplit itself.
-func (w *writer) add(record Record, out, errs *os.File, message string) (err error) {
+// add records one execution, whose items, status and times the record has: what the files hold, and a
+// message of asplit itself.
+func (w *writer) add(record Record, out, errs *os.File, message string, added *os.File) (err error) {
 	record.At = w.at
 	if record.Out, err = w.copy(out); err != nil {
 		return err
@@ -217,7 +230,10 @@ func (w *writer) add(record Record, out, errs *os.File, message string) (err err
 		return err
 	}
 	record.Err += int64(len(message))
-	w.at += record.Out + record.Err
+	if record.Added, err = w.copy(added); err != nil {
+		return err
+	}
+	w.at += record.Out + record.Err + record.Added
 	w.records = append(w.records, record)
 	w.ended += record.Count
 	if record.Status != 0 {

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +60,9 @@ func RunUntil(dir string, n int64, stop <-chan struct{}) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	e := &execution{order: &order, env: os.Environ(), dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
+	// Items that are added here are this split's, not those of one that this job is itself an item of.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, EnvAdd+"=") })
+	e := &execution{order: &order, env: env, dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
 	if err := e.findProgram(); err != nil {
 		return fmt.Errorf("run task %d: %w", n, err)
 	}
@@ -233,7 +237,7 @@ func (e *execution) execute(i item, count int64, stdin *os.File) error {
 	record := Record{Item: i.at, Count: count, Began: time.Now(), Tries: 1}
 	if i.wrong != nil {
 		record.Status = statusCannotExecute
-		return e.add(record, nil, nil, "asplit: "+i.wrong.Error()+"\n")
+		return e.add(record, nil, nil, "asplit: "+i.wrong.Error()+"\n", nil)
 	}
 	for {
 		again, err := e.try(&record, i, stdin)
@@ -262,19 +266,37 @@ func (e *execution) try(record *Record, i item, stdin *os.File) (again bool, err
 		return false, err
 	}
 	defer func() { _ = errs.Close() }()
+	env := e.env
+	var added *os.File
+	if e.order.Adds {
+		variable := ""
+		if added, variable, err = openAdded(e.order.Separator()); err != nil {
+			return false, err
+		}
+		defer func() { _ = added.Close() }()
+		env = append(slices.Clip(env), variable)
+	}
 	record.Began = time.Now()
 	message := ""
-	record.Status, message = e.run(i, stdin, out, errs)
+	record.Status, message = e.run(i, env, stdin, out, errs)
 	record.Took = time.Since(record.Began)
+	if added != nil && record.Status == 0 {
+		if err := e.checkAdded(added); err != nil {
+			record.Status, message = statusCannotExecute, "asplit: "+err.Error()+"\n"
+		}
+	}
+	if record.Status != 0 {
+		added = nil
+	}
 	e.awaitStop(record.Status)
 	if record.Status != 0 && record.Tries <= e.order.Retries && !e.halted() {
 		return true, nil
 	}
-	return false, e.add(*record, out, errs, message)
+	return false, e.add(*record, out, errs, message, added)
 }
 
 // run runs the command once, and returns its exit status and a message of asplit's own.
-func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message string) {
+func (e *execution) run(i item, env []string, stdin, out, errs *os.File) (status int, message string) {
 	argv := e.order.Arguments(i.text, e.order.number(i.at))
 	program, err := e.program, error(nil)
 	if program == "" {
@@ -285,9 +307,9 @@ func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message 
 	}
 	timedOut := false
 	if e.order.Timeout == 0 && e.order.Halt != HaltNow && e.until == nil {
-		status, err = command.Attached(program, argv, e.env, stdin, out, errs)
+		status, err = command.Attached(program, argv, env, stdin, out, errs)
 	} else {
-		status, timedOut, err = command.AttachedUntil(program, argv, e.env, stdin, out, errs, e.order.Timeout, e.stop)
+		status, timedOut, err = command.AttachedUntil(program, argv, env, stdin, out, errs, e.order.Timeout, e.stop)
 	}
 	switch {
 	case err != nil:
@@ -298,13 +320,13 @@ func (e *execution) run(i item, stdin, out, errs *os.File) (status int, message 
 	return status, ""
 }
 
-func (e *execution) add(record Record, out, errs *os.File, message string) error {
+func (e *execution) add(record Record, out, errs *os.File, message string, added *os.File) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped() { // it was ended, or may have been
 		return nil
 	}
-	err := e.to.add(record, out, errs, message)
+	err := e.to.add(record, out, errs, message, added)
 	if e.order.Fails > 0 && e.to.failed >= e.order.Fails {
 		e.haltBy(e.order.Halt)
 	}

@@ -293,7 +293,7 @@ func FuzzReadResult(f *testing.F) {
 	var b bytes.Buffer
 	w := newWriter(&b, 5, 3)
 	for i := range int64(2) {
-		if err := w.add(Record{Item: i, Count: 1 + i, Status: int(i)}, nil, nil, "text"); err != nil {
+		if err := w.add(Record{Item: i, Count: 1 + i, Status: int(i)}, nil, nil, "text", nil); err != nil {
 			f.Fatal(err)
 		}
 	}

@@ -1,0 +1,115 @@
+package split
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/allotment-hpc/allotment/split/task"
+)
+
+// maxAdded bounds the items that a split's items add, in bytes.
+const maxAdded = 1 << 30
+
+// growing is a source to which items add others (R56). Those come after all of the input's, in the order in
+// which the tasks that added them ended.
+type growing struct {
+	source
+	added *spool
+}
+
+// openGrowing opens a source with the added items that an earlier run stored: so many bytes count. What
+// follows is of tasks whose end was not stored; they end again.
+func openGrowing(s source, dir *Dir, bytes int64) (*growing, error) {
+	sp, err := openSpool(dir.file(fileAdded), s.separator())
+	if err != nil {
+		return nil, err
+	}
+	g := &growing{source: s, added: sp}
+	err = sp.file.Truncate(bytes)
+	buffer := make([]byte, 256<<10)
+	for err == nil && sp.size < bytes {
+		var n int
+		n, err = sp.file.ReadAt(buffer, sp.size)
+		sp.index(buffer[:n])
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the added items: %w", err), sp.close())
+	}
+	return g, nil
+}
+
+// items returns the number of added items; 0 if g is nil.
+func (g *growing) items() int64 {
+	if g == nil {
+		return 0
+	}
+	g.added.mu.Lock()
+	defer g.added.mu.Unlock()
+	return g.added.items
+}
+
+// add adds the items that a task's executions added. They count once the core is stored.
+func (g *growing) add(c *Core, result *task.Result) error {
+	before := g.added.size
+	err := result.Each(func(r task.Record) error {
+		if r.Added == 0 {
+			return nil
+		}
+		if g.added.size+r.Added > maxAdded {
+			return fmt.Errorf("more than %d bytes were added: does each of them add others?", maxAdded)
+		}
+		text, err := io.ReadAll(result.Added(r))
+		if err == nil {
+			_, err = g.added.append(text)
+		}
+		return err
+	})
+	if err == nil && g.added.size > before {
+		err = g.added.sync()
+	}
+	c.Added = g.added.size
+	return err
+}
+
+func (g *growing) count() (int64, bool, error) {
+	items, ended, err := g.source.count()
+	if ended {
+		items += g.items()
+	}
+	return items, ended, err
+}
+
+// own returns the number of items, of some from first on, that are the input's.
+func (g *growing) own(first, count int64) (int64, error) {
+	items, ended, err := g.source.count()
+	if !ended {
+		return count, err
+	}
+	return min(max(items-first, 0), count), err
+}
+
+func (g *growing) copy(to io.Writer, first, count int64) error {
+	own, err := g.own(first, count)
+	if err == nil && own > 0 {
+		err = g.source.copy(to, first, own)
+	}
+	if err == nil && own < count {
+		items, _, _ := g.source.count()
+		err = g.added.copy(to, first+own-items, count-own)
+	}
+	return err
+}
+
+func (g *growing) text(item int64) string {
+	if own, err := g.own(item, 1); own > 0 || err != nil {
+		return g.source.text(item)
+	}
+	items, _, _ := g.source.count()
+	return g.added.text(item-items, maxText)
+}
+
+func (g *growing) close() error { return errors.Join(g.source.close(), g.added.close()) }
