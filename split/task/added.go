@@ -49,7 +49,7 @@ func Add(at string, items []string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	name := ""
 	if err == nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }() // nothing is lost: what was written is in memory
 		name, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	}
 	// The item may have ended, and the number be another file's.
