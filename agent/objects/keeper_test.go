@@ -317,6 +317,23 @@ func TestObjectsOfOthers(t *testing.T) {
 	}
 }
 
+// A caller whose job can't be found yet is told to ask again.
+func TestBusy(t *testing.T) {
+	k := open(t, Options{Dir: t.TempDir(), Host: "h1"})
+	defer k.Close()
+	client := served(t, k, func(context.Context, int) (measure.Job, bool, error) {
+		return measure.Job{}, false, errors.New("ahostd is busy")
+	})
+	r, err := client.Get("http://ahostd/v1/jobs/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
+		t.Errorf("%v, %v", r.Status, r.Header)
+	}
+}
+
 // Without the kernel's word for who calls, nothing is served.
 func TestNoPeer(t *testing.T) {
 	k := open(t, Options{Dir: t.TempDir(), Host: "h1"})

@@ -99,6 +99,9 @@ func (k *Keeper) Handle(mux *http.ServeMux, find Finder) {
 				}
 				if err != nil {
 					status, text := k.statusOf(err)
+					if status == http.StatusServiceUnavailable { // nothing was done, and soon it can be
+						w.Header().Set("Retry-After", "1")
+					}
 					http.Error(w, text, status)
 				}
 			})
@@ -159,7 +162,7 @@ func (k *Keeper) self(ctx context.Context, c caller, find Finder) (state.Job, er
 	job, kept := jobOf(&j)
 	switch {
 	case err != nil:
-		return job, problemf(http.StatusServiceUnavailable, "find the job of process %d: %v: try again in a few seconds", c.pid, err)
+		return job, problemf(http.StatusServiceUnavailable, "find the job of process %d: %v", c.pid, err)
 	case !ok || c.pid == 0:
 		return job, problemf(http.StatusNotFound, "this process belongs to no job here: call it within a job of Slurm or LSF, or name the job")
 	case j.Queue == measure.Miniq:
@@ -179,7 +182,7 @@ func (k *Keeper) self(ctx context.Context, c caller, find Finder) (state.Job, er
 	}
 	switch o := k.find(job); {
 	case o == nil:
-		return job, problemf(http.StatusServiceUnavailable, "which run of job %v this is, is not known yet: try again in a few seconds", job)
+		return job, problemf(http.StatusServiceUnavailable, "which run of job %v this is, is not known yet", job)
 	case o.User != j.User:
 		return job, problemf(http.StatusForbidden, "the number of job %v is that of another user's job on this host, and no control group says that it is yours", job)
 	}

@@ -2,12 +2,9 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/quantile"
+	"github.com/allotment-hpc/allotment/test/leasing"
 )
 
 // What grants are measured with (docs/design.md, "Budgets").
@@ -38,7 +35,7 @@ func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 		return nil, err
 	}
 	defer func() { cancel(); err = errors.Join(err, stop()) }()
-	times, err := c.measure(o.grants)
+	times, err := measureTimes(ctx, c, o.grants)
 	if err != nil {
 		return nil, fmt.Errorf("grants: %w", err)
 	}
@@ -50,7 +47,7 @@ func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 
 // startServe starts asplit serve, which ends with the context, and returns who speaks to it. To be called
 // then: stop waits for its end.
-func startServe(ctx context.Context, o *options) (c *leaseClient, stop func() error, err error) {
+func startServe(ctx context.Context, o *options) (c *leasing.Client, stop func() error, err error) {
 	home, err := os.MkdirTemp("", "serve-")
 	if err != nil {
 		return nil, nil, err
@@ -75,68 +72,19 @@ func startServe(ctx context.Context, o *options) (c *leaseClient, stop func() er
 		return nil, nil, errors.Join(fmt.Errorf("asplit serve said %q: %w", line, err), serve.Process.Kill(), stop())
 	}
 	words := strings.Fields(line)
-	return &leaseClient{ctx: ctx, http: listen.Client(words[len(words)-1], 0)}, stop, nil
+	return leasing.New(ctx, words[len(words)-1]), stop, nil
 }
 
-// leaseClient speaks to asplit serve, as a worker or a holder.
-type leaseClient struct {
-	ctx   context.Context
-	http  *http.Client
-	token string
-	lines *json.Decoder // of its connection
-}
-
-// join opens a connection, which is there until the context ends.
-func (c *leaseClient) join(path, body string) (*leaseClient, error) {
-	answer, err := c.send(http.MethodPost, path, body)
+// measureTimes returns the times in seconds from the free of a slot to the grant that came of it.
+func measureTimes(ctx context.Context, c *leasing.Client, n int) (times []float64, err error) {
+	if _, err := c.Join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
+		return nil, err
+	}
+	c, err = c.Join("holders", fmt.Sprintf(`{"holder":"bench","limit":%d}`, 2*(grantWaiting+grantSlots)))
 	if err != nil {
 		return nil, err
 	}
-	joined := &leaseClient{ctx: c.ctx, http: c.http, lines: json.NewDecoder(answer.Body)}
-	var first struct{ Token string }
-	err = joined.lines.Decode(&first)
-	joined.token = first.Token
-	return joined, err
-}
-
-func (c *leaseClient) send(method, path, body string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(c.ctx, method, "http://asplit/v1/"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	answer, err := c.http.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	if answer.StatusCode >= http.StatusBadRequest {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, bytes.TrimSpace(text)), answer.Body.Close())
-	}
-	return answer, nil
-}
-
-func (c *leaseClient) call(method, path, body string) error {
-	answer, err := c.send(method, path, body)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, answer.Body)
-	return errors.Join(err, answer.Body.Close())
-}
-
-// measure returns the times in seconds from the free of a slot to the grant that came of it.
-func (c *leaseClient) measure(n int) (times []float64, err error) {
-	if _, err := c.join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
-		return nil, err
-	}
-	c, err = c.join("holders", fmt.Sprintf(`{"holder":"bench","limit":%d}`, 2*(grantWaiting+grantSlots)))
-	if err != nil {
-		return nil, err
-	}
-	request := func(i int) error { return c.call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"r%d"}`, i)) }
+	request := func(i int) error { return c.Call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"r%d"}`, i), nil) }
 	for i := range grantSlots + grantWaiting {
 		if err := request(i); err != nil {
 			return nil, err
@@ -150,7 +98,7 @@ func (c *leaseClient) measure(n int) (times []float64, err error) {
 	go func() {
 		for {
 			var g grant
-			if err := c.lines.Decode(&g); err != nil {
+			if err := c.Next(&g); err != nil {
 				ended <- err
 				return
 			}
@@ -164,8 +112,8 @@ func (c *leaseClient) measure(n int) (times []float64, err error) {
 			return g, nil
 		case err := <-ended:
 			return grant{}, err
-		case <-c.ctx.Done():
-			return grant{}, context.Cause(c.ctx)
+		case <-ctx.Done():
+			return grant{}, context.Cause(ctx)
 		}
 	}
 	var held []uint64
@@ -181,7 +129,7 @@ func (c *leaseClient) measure(n int) (times []float64, err error) {
 	for i := range n {
 		<-tick.C
 		freed := time.Now()
-		if err := c.call(http.MethodDelete, fmt.Sprintf("leases/%d", held[0]), ""); err != nil {
+		if err := c.Call(http.MethodDelete, fmt.Sprintf("leases/%d", held[0]), "", nil); err != nil {
 			return nil, err
 		}
 		g, err := next()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/quantile"
+	"github.com/allotment-hpc/allotment/test/leasing"
 )
 
 // What tasks that spawn nothing are measured with (docs/design.md, "Budgets").
@@ -50,21 +51,21 @@ func tasksOnce(ctx context.Context, o *options) (rate float64, err error) {
 	defer func() { cancel(); err = errors.Join(err, stop()) }()
 	ended := make(chan error, taskWorkers)
 	for i := range taskWorkers {
-		w, err := client.join("workers", fmt.Sprintf(`{"worker":"w%d","host":"h%d","milli_cores":%d}`, i, i, 1000*taskSlots))
+		w, err := client.Join("workers", fmt.Sprintf(`{"worker":"w%d","host":"h%d","milli_cores":%d}`, i, i, 1000*taskSlots))
 		if err != nil {
 			return 0, err
 		}
-		go func() { ended <- w.doTasks() }()
+		go func() { ended <- doTasks(ctx, w) }()
 	}
-	h, err := client.join("holders", `{"holder":"bench"}`)
+	h, err := client.Join("holders", `{"holder":"bench"}`)
 	if err != nil {
 		return 0, err
 	}
 	done := make(chan error, 1)
 	places := make(chan struct{}, taskAhead*taskBatch)
-	go func() { done <- h.countResults(o.tasks, places) }()
+	go func() { done <- countResults(h, o.tasks, places) }()
 	began := time.Now()
-	if err := h.request(o.tasks, places); err != nil {
+	if err := request(ctx, h, o.tasks, places); err != nil {
 		return 0, err
 	}
 	select {
@@ -76,17 +77,17 @@ func tasksOnce(ctx context.Context, o *options) (rate float64, err error) {
 }
 
 // request requests slots with a task each, as far as places are free.
-func (c *leaseClient) request(tasks int, places chan struct{}) error {
+func request(ctx context.Context, c *leasing.Client, tasks int, places chan struct{}) error {
 	var body strings.Builder
 	for i := range tasks {
 		select {
 		case places <- struct{}{}:
-		case <-c.ctx.Done():
-			return context.Cause(c.ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 		fmt.Fprintf(&body, `{"id":"t%d","task":"%d"}`, i, i)
 		if (i+1)%taskBatch == 0 || i+1 == tasks {
-			if err := c.call(http.MethodPost, "requests", body.String()); err != nil {
+			if err := c.Call(http.MethodPost, "requests", body.String(), nil); err != nil {
 				return err
 			}
 			body.Reset()
@@ -96,11 +97,11 @@ func (c *leaseClient) request(tasks int, places chan struct{}) error {
 }
 
 // countResults reads results until all tasks have theirs, each the right one and once.
-func (c *leaseClient) countResults(tasks int, places chan struct{}) error {
+func countResults(c *leasing.Client, tasks int, places chan struct{}) error {
 	seen := make([]bool, tasks)
 	for n := 0; n < tasks; {
 		var l struct{ Request, Result, Revoke string }
-		if err := c.lines.Decode(&l); err != nil {
+		if err := c.Next(&l); err != nil {
 			return err
 		}
 		if l.Result == "" {
@@ -118,7 +119,7 @@ func (c *leaseClient) countResults(tasks int, places chan struct{}) error {
 }
 
 // doTasks answers each task, those that came meanwhile in one call.
-func (c *leaseClient) doTasks() error {
+func doTasks(ctx context.Context, c *leasing.Client) error {
 	type task struct {
 		Lock uint64
 		Task string
@@ -128,7 +129,7 @@ func (c *leaseClient) doTasks() error {
 		defer close(tasks)
 		for {
 			var t task
-			if err := c.lines.Decode(&t); err != nil {
+			if err := c.Next(&t); err != nil {
 				ended <- err
 				return
 			}
@@ -148,11 +149,11 @@ func (c *leaseClient) doTasks() error {
 				more = false
 			}
 		}
-		if err := c.call(http.MethodPost, "results", body.String()); err != nil {
+		if err := c.Call(http.MethodPost, "results", body.String(), nil); err != nil {
 			return err
 		}
 	}
-	if err := <-ended; !errors.Is(err, io.EOF) && c.ctx.Err() == nil {
+	if err := <-ended; !errors.Is(err, io.EOF) && ctx.Err() == nil {
 		return err
 	}
 	return nil

@@ -29,8 +29,8 @@ import (
 
 // Bounds of an exchange with ahostd.
 const (
-	agentTime = 30 * time.Second
-	maxAnswer = 8 << 20 // bytes
+	agentTime = time.Minute // with all repetitions
+	maxAnswer = 8 << 20     // bytes
 	maxError  = 1 << 10
 )
 
@@ -58,7 +58,7 @@ type agentKeeper struct {
 
 func newAgentKeeper(sockets []string) *agentKeeper {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialAgent(ctx, sockets) }
-	return &agentKeeper{client: &http.Client{Timeout: agentTime, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}}
+	return &agentKeeper{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}}
 }
 
 // dialAgent connects to the first socket that is served.
@@ -181,29 +181,47 @@ func (k *agentKeeper) record(ctx context.Context) (*backends.Record, error) {
 	return answer.Record, nil
 }
 
-// ask makes a request about the job that this process is of.
+// ask makes a request about the job that this process is of, again where ahostd is too busy to serve it
+// yet: what a job writes should not fail because its host is loaded.
 func (k *agentKeeper) ask(ctx context.Context, method, route string, query url.Values, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, agentTime, fmt.Errorf("it has not answered within %v", agentTime))
+	defer cancel()
+	for {
+		text, again, err := k.askOnce(ctx, method, route, query, body)
+		if !again {
+			return text, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// askOnce makes a request once. again reports that ahostd has done nothing, and is to be asked again.
+func (k *agentKeeper) askOnce(ctx context.Context, method, route string, query url.Values, body []byte) (text []byte, again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://ahostd/v1/jobs/self"+route+"?"+query.Encode(), bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	response, err := k.client.Do(r)
 	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-		return nil, fmt.Errorf("ask ahostd: %w: %w: none runs on this host (systemctl start allotment-ahostd)", dial.Err, backends.ErrUnreachable)
+		return nil, false, fmt.Errorf("ask ahostd: %w: %w: none runs on this host (systemctl start allotment-ahostd)", dial.Err, backends.ErrUnreachable)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask ahostd: %w", cmp.Or(errors.Unwrap(err), err)) // the address says nothing
+		return nil, false, fmt.Errorf("ask ahostd: %w", cmp.Or(context.Cause(ctx), errors.Unwrap(err), err)) // the address says nothing
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read ahostd's answer: %w", err)
+		return nil, false, fmt.Errorf("read ahostd's answer: %w", err)
 	case len(text) > maxAnswer:
-		return nil, fmt.Errorf("ahostd's answer has more than %d bytes", maxAnswer)
+		return nil, false, fmt.Errorf("ahostd's answer has more than %d bytes", maxAnswer)
 	case response.StatusCode/100 != 2:
 		why := strings.TrimSpace(string(text[:min(len(text), maxError)]))
-		return nil, errors.New("ahostd: " + printable.Text(cmp.Or(why, response.Status)))
+		return nil, response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "", errors.New("ahostd: " + printable.Text(cmp.Or(why, response.Status)))
 	}
-	return text, nil
+	return text, false, nil
 }

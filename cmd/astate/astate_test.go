@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -372,6 +373,37 @@ func TestAgentRefuses(t *testing.T) {
 	c := &caller{T: t, queue: fake.NewQueue(), sockets: []string{newObject().agent(t)}, env: map[string]string{"SLURM_JOB_ID": "5"}}
 	if code, _, problem := c.types("set", "../x", "1"); code != 1 || !strings.Contains(problem, "is no name of a setting") || strings.Contains(problem, "\x1b") {
 		t.Errorf("%d, %q", code, problem)
+	}
+}
+
+// An ahostd that is busy is asked again; one that keeps no objects is not.
+func TestAgentIsBusy(t *testing.T) {
+	for name, x := range map[string]struct {
+		busy  int32  // answers before it is not
+		after string // Retry-After
+		asked int32
+		code  int
+	}{
+		"at once":  {0, "1", 1, 0},
+		"soon":     {1, "1", 2, 0},
+		"for good": {1, "", 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			socket := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if asked.Add(1) <= x.busy {
+					if x.after != "" {
+						w.Header().Set("Retry-After", x.after)
+					}
+					http.Error(w, "ahostd is busy", http.StatusServiceUnavailable)
+				}
+			}))
+			c := &caller{T: t, queue: fake.NewQueue(), sockets: []string{socket}, env: map[string]string{"SLURM_JOB_ID": "5"}}
+			if code, _, problem := c.types("set", "x", "1"); code != x.code || asked.Load() != x.asked || (code != 0) != strings.Contains(problem, "ahostd is busy") {
+				t.Errorf("%d, %q, asked %d times", code, problem, asked.Load())
+			}
+		})
 	}
 }
 

@@ -43,7 +43,7 @@ func (b *breaker) lawsOn(ctx context.Context, d *defect, list string, checks int
 		"GOGC=400", // they run for seconds and make much garbage: this saves a third of the time
 	}
 	text, _, err := b.test(ctx, list, env, "./"+cmp.Or(d.pkg, "pba/laws"), which,
-		"-rapid.checks="+strconv.Itoa(checks), "-rapid.seed="+strconv.FormatUint(b.seed, 10), "-rapid.shrinktime=0s")
+		"-rapid.checks="+strconv.Itoa(checks), "-rapid.seed="+strconv.FormatUint(b.seed, 10), "-rapid.shrinktime=0s", "-rapid.nofailfile")
 	if err != nil || !ranLaw.Match(text) {
 		return got, fmt.Errorf("run the laws: %w\n%s", err, text)
 	}

@@ -2,9 +2,7 @@ package workers
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/lease"
 	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/leasing"
 )
 
 const (
@@ -100,49 +98,20 @@ func (s *scene) serve() (socket string) {
 // client is a holder.
 type client struct {
 	*scene
-	http  *http.Client
-	token string
-	lines *json.Decoder
+	*leasing.Client
 }
 
 func (s *scene) join(socket, body string) *client {
 	s.Helper()
-	c := &client{scene: s, http: listen.Client(socket, 0)}
-	answer, err := c.call(http.MethodPost, "holders", body)
+	c, err := leasing.New(s.ctx, socket).Join("holders", body)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() { _ = answer.Body.Close() })
-	c.lines = json.NewDecoder(answer.Body)
-	var first struct{ Token string }
-	if err := c.lines.Decode(&first); err != nil {
-		s.Fatal(err)
-	}
-	c.token = first.Token
-	return c
-}
-
-func (c *client) call(method, path, body string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(c.ctx, method, "http://asplit/v1/"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
-	answer, err := c.http.Do(r)
-	if err == nil && answer.StatusCode >= http.StatusBadRequest {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
-		_ = answer.Body.Close()
-		err = fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text)
-	}
-	return answer, err
+	return &client{s, c}
 }
 
 func (c *client) request(task, attempt int) error {
-	answer, err := c.call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"%d/%d","task":"task %d"}`, task, attempt, task))
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
+	return c.Call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"%d/%d","task":"task %d"}`, task, attempt, task), nil)
 }
 
 // do has all tasks done, and requests again those whose worker ended.
@@ -158,7 +127,7 @@ func (c *client) do(results map[int]string) (again int, err error) {
 			Grant, Lease, Revoke uint64
 			Request, Result      string
 		}
-		if err := c.lines.Decode(&l); err != nil {
+		if err := c.Next(&l); err != nil {
 			return again, err
 		}
 		var task, attempt int
@@ -188,12 +157,7 @@ func (c *client) do(results map[int]string) (again int, err error) {
 }
 
 func (c *client) view() (v lease.View) {
-	answer, err := c.call(http.MethodGet, "view", "")
-	if err != nil {
-		c.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&v); err != nil {
+	if err := c.Call(http.MethodGet, "view", "", &v); err != nil {
 		c.Fatal(err)
 	}
 	return v
