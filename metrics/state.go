@@ -43,7 +43,7 @@ func (b *Balance) UnmarshalJSON(data []byte) error {
 
 // check returns an error for a state that no Balance can have.
 func (s *state) check() error {
-	if _, err := ParseRule(string(s.Rule)); err != nil {
+	if _, err := ParseRule(string(s.Rule)); err != nil && s.Rule != Half {
 		return err
 	}
 	if s.Factors == (Factors{}) || !within(maxFactor, s.Factors[:]...) {

@@ -39,7 +39,7 @@ func roundTrip(t interface {
 func TestLawsOfBalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		options := metrics.Options{
-			Rule:       rapid.SampledFrom([]metrics.Rule{metrics.Rate, metrics.Step, metrics.Equal}).Draw(t, "rule"),
+			Rule:       rapid.SampledFrom([]metrics.Rule{metrics.Rate, metrics.Step, metrics.Equal, metrics.Half}).Draw(t, "rule"),
 			RoundItems: rapid.SampledFrom([]int{0, 1, 10, 1000}).Draw(t, "round"),
 			RoundTime:  time.Duration(rapid.Int64Range(1, 1e12).Draw(t, "time")),
 		}

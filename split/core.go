@@ -75,6 +75,7 @@ type Core struct {
 	Hosts   []string         // that take part, in the order in which they joined
 	Front   []Piece          // returned pieces, in the order of their items
 	Strikes map[string]int   // tasks in a row that failed on a host
+	Blocks  *Blocks          `json:",omitempty"` // of a resident job; nil: it is none
 	Balance *metrics.Balance `json:"-"`
 	Added   int64            // bytes of items that were added by tasks that ended
 	Copies  int              `json:"-"` // hosts that execute each task; 0 and 1: one
@@ -155,6 +156,11 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	if len(sizes) == 0 {
 		return nil
 	}
+	return c.assign(sizes, have, teams, followers)
+}
+
+// assign begins a round with tasks of these sizes.
+func (c *Core) assign(sizes []metrics.Task, have int64, teams map[string][]string, followers []string) []*Task {
 	c.Round++
 	c.replies = nil
 	idle := slices.DeleteFunc(slices.Clone(c.Hosts), func(h string) bool {
@@ -341,6 +347,12 @@ func (c *Core) returnPiece(p Piece) {
 
 // Close adjusts sizes by the last round, once all of its tasks have ended.
 func (c *Core) Close() metrics.Verdict {
+	if c.Blocks != nil {
+		c.Blocks.measure(c.Round, c.replies)
+		for i, r := range c.replies {
+			c.replies[i].Items = c.Balance.Full(r.Host, r.Items)
+		}
+	}
 	v := c.Balance.Done(c.replies)
 	c.replies, c.Closed = nil, c.Round
 	return v

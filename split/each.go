@@ -12,9 +12,9 @@ import (
 // EachItem calls do for each item of an input, with its place in the order of arrival, from
 // 1, without a split; sources are read one after the other.
 func EachItem(in Input, stdin io.Reader, do func(position int64, text string) error) error {
-	if in.Kind == Range {
+	if in.Kind == Range || in.Kind == Periods { // of periods one
 		for i := in.From; ; i++ {
-			if err := do(in.position(i), fmt.Sprint(i)); err != nil || i == in.To {
+			if err := do(i-in.From+1, fmt.Sprint(i)); err != nil || i == in.To {
 				return err
 			}
 		}
@@ -23,7 +23,7 @@ func EachItem(in Input, stdin io.Reader, do func(position int64, text string) er
 	switch in.Kind {
 	case Stdin, Lines:
 		sources = []Source{{Kind: in.Kind, Path: in.Path}}
-	case Range, Several, Words, Again:
+	case Range, Several, Words, Again, Periods:
 	}
 	separator := byte('\n')
 	if in.Null {

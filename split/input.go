@@ -196,6 +196,8 @@ func openSource(d *Definition, dir *Dir, in io.Reader, before inputState) (sourc
 	switch d.Input.Kind {
 	case Range:
 		return numbers{d.Input.From, d.Input.To}, nil
+	case Periods:
+		return &periods{first: d.Input.From, blocks: d.Input.To - d.Input.From + 1, most: d.Resident.Periods}, nil
 	case Lines:
 		if !before.Ended {
 			f, err := os.Open(d.Input.Path)

@@ -95,7 +95,7 @@ func (s *Source) open(separator byte, stdin io.Reader) (io.Reader, error) {
 			b.WriteByte(separator)
 		}
 		return strings.NewReader(b.String()), nil
-	case Range, Several, Again:
+	case Range, Several, Again, Periods:
 	}
 	return nil, fmt.Errorf("source of kind %q", s.Kind)
 }

@@ -38,8 +38,22 @@ type Definition struct {
 	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
 	Copies    int           `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
 	Adds      bool          `json:",omitempty"` // items may add items (R56)
+	Resident  *Resident     `json:",omitempty"` // the items are blocks, which are computed each period (R55); nil: each item once
 	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
+
+// Resident describes a resident job (R55). Definition.Balance.Rule is metrics.Half or metrics.Rate.
+type Resident struct {
+	Period  time.Duration // MinPeriod to MaxPeriod
+	Periods int64         `json:",omitempty"` // 0: until it is interrupted
+	Reduce  string        `json:",omitempty"` // line of /bin/sh that gets a period's results on standard input; "": none
+}
+
+// The bounds of a period.
+const (
+	MinPeriod = 10 * time.Millisecond
+	MaxPeriod = 12 * time.Hour
+)
 
 // Halt says when a split halts because items fail.
 type Halt struct {
@@ -94,7 +108,7 @@ type Input struct {
 	Kind Kind
 	Path string `json:",omitempty"` // of a file, absolute
 	Null bool   `json:",omitempty"` // items end in NUL, not in a newline
-	From int64  `json:",omitempty"` // of a range
+	From int64  `json:",omitempty"` // of a range, or of blocks
 	To   int64  `json:",omitempty"` // its last item
 
 	Sources []Source `json:",omitempty"` // of Several
@@ -126,6 +140,7 @@ const (
 	Several Kind = "several" // sources, in one order: that in which their items arrive
 	Words   Kind = "words"   // of the command line; only in Several
 	Again   Kind = "again"   // the items of a joblog that failed
+	Periods Kind = "periods" // blocks, which are whole numbers, each of them in each period
 )
 
 // Number returns the number that users know an item by: in a range the number itself,
@@ -140,13 +155,16 @@ func (i Input) Number(item int64) int64 {
 			return i.Numbers[last] + item - last
 		}
 		return i.Numbers[item]
-	case Stdin, Lines, Several, Words:
+	case Stdin, Lines, Several, Words, Periods:
 	}
 	return item + 1
 }
 
 // position returns where an item of a number stands in the order of arrival, from 1.
 func (i Input) position(number int64) int64 {
+	if i.Kind == Periods {
+		return number
+	}
 	if i.From != 0 || i.To != 0 { // a range, or some of its items again
 		return number - i.From + 1
 	}

@@ -125,7 +125,7 @@ func countOf(ended, failed uint64) string {
 func TestOrderBounds(t *testing.T) {
 	good := Order{Argv: []string{"x"}, Mode: Each, First: 1, Count: 1, Slots: 1, Retries: MaxRetries, Timeout: MaxTimeout, Halt: HaltSoon}
 	for what, spoil := range map[string]func(*Order){
-		"": func(*Order) {}, "retries": func(o *Order) { o.Retries++ }, "timeout": func(o *Order) { o.Timeout++ }, "halt": func(o *Order) { o.Halt = "x" },
+		"": func(*Order) {}, "retries": func(o *Order) { o.Retries++ }, "timeout": func(o *Order) { o.Timeout++ }, "halt": func(o *Order) { o.Halt = "x" }, "period": func(o *Order) { o.Period = -1 },
 		"numbers": func(o *Order) { o.Each = []int64{1, 2} },
 	} {
 		o := good

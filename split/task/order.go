@@ -91,11 +91,24 @@ type Order struct {
 
 	Number  int64         `json:"number,omitempty"`  // what {#} is for its first item; 0: First
 	Each    []int64       `json:"each,omitempty"`    // what {#} is for each item; empty: they follow Number
+	Period  int64         `json:"period,omitempty"`  // of a resident job, from 1: what EnvPeriod is; 0: it is none
 	Retries int           `json:"retries,omitempty"` // how often an item that fails is executed again
 	Timeout time.Duration `json:"timeout,omitempty"` // ns; of one execution; 0: none
 	Halt    Halt          `json:"halt,omitempty"`    // "": the task executes all of its items, whatever fails
 	Adds    bool          `json:"adds,omitempty"`    // executions may add items
 	Fails   int64         `json:"fails,omitempty"`   // with Halt: the number of items that fail here after which it halts; 0: by the file halt alone
+}
+
+// EnvPeriod is the variable of the commands of a resident job that holds the number of the period.
+const EnvPeriod = "ALLOTMENT_PERIOD"
+
+// Environ returns the environment of the order's commands.
+func (o *Order) Environ(from []string) []string {
+	if o.Period == 0 {
+		return from
+	}
+	from = slices.DeleteFunc(from, func(v string) bool { return strings.HasPrefix(v, EnvPeriod+"=") })
+	return append(from, EnvPeriod+"="+strconv.FormatInt(o.Period, 10))
 }
 
 // Halt says what halts with a split, once enough of its items have failed.
@@ -164,9 +177,9 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 		return Order{}, 0, errors.New("read the task: its command, mode, number of items or number of slots is missing or invalid")
 	}
 	halt := o.Halt == "" || o.Halt == HaltSoon || o.Halt == HaltNow
-	if !halt || o.Fails < 0 || o.Retries < 0 || o.Retries > MaxRetries || o.Timeout < 0 || o.Timeout > MaxTimeout ||
+	if !halt || o.Fails < 0 || o.Period < 0 || o.Retries < 0 || o.Retries > MaxRetries || o.Timeout < 0 || o.Timeout > MaxTimeout ||
 		len(o.Each) > 0 && int64(len(o.Each)) != o.Count {
-		return Order{}, 0, errors.New("read the task: its halt, retries, timeout or numbers are invalid")
+		return Order{}, 0, errors.New("read the task: its halt, period, retries, timeout or numbers are invalid")
 	}
 	return o, int64(len(line)), nil
 }

@@ -62,7 +62,7 @@ func RunUntil(dir string, n int64, stop <-chan struct{}) error {
 	}
 	// Items that are added here are this split's, not those of one that this job is itself an item of.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, EnvAdd+"=") })
-	e := &execution{order: &order, env: env, dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
+	e := &execution{order: &order, env: order.Environ(env), dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
 	if err := e.findProgram(); err != nil {
 		return fmt.Errorf("run task %d: %w", n, err)
 	}
