@@ -21,6 +21,7 @@ type delivery struct {
 	input     Input
 	log       func(string)
 	tag       bool
+	gather    *gather // of a resident job; nil: it is none
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -90,6 +91,9 @@ func (d *delivery) loop() {
 
 // deliver writes the results of one task.
 func (d *delivery) deliver(t *Task) error {
+	if source, ok := d.source.(*periods); ok {
+		return d.collect(t, source)
+	}
 	d.items += t.Count
 	if t.State == Killer {
 		d.failed++

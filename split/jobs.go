@@ -251,8 +251,7 @@ func (r *runner) endWithoutResult(t *Task, job *backends.Job) (over bool, err er
 	if _, err := os.Lstat(task.File(r.dir.Path, t.N, task.KindNew)); err == nil {
 		how, what = Died, "was killed"
 	}
-	r.log(fmt.Sprintf("task %d (items %d to %d) %s on %s%s%s", t.N, r.def.Input.Number(t.First), r.def.Input.Number(t.First+t.Count-1),
-		what, shown(t.Host), status(job), r.logTail(w.log())))
+	r.log(fmt.Sprintf("task %d (%s) %s on %s%s%s", t.N, r.itemsText(t), what, shown(t.Host), status(job), r.logTail(w.log())))
 	r.end(w, how, 0)
 	return true, nil
 }
@@ -483,6 +482,16 @@ func (r *runner) writeOrder(w *row) (err error) {
 		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed && r.growing == nil, Adds: r.def.Adds, Slots: r.slots(w),
 		Number: r.def.Input.position(r.def.Input.Number(w.First)), Retries: r.def.Retries, Timeout: r.def.Timeout,
 		Halt: r.def.Halt.When, Fails: r.def.Halt.Fails,
+	}
+	if r.resident != nil {
+		o.Period = r.core.Blocks.Period
+		for i := range w.Count {
+			block, err := r.resident.source.block(w.First + i)
+			if err != nil {
+				return err
+			}
+			o.Each = append(o.Each, block-r.def.Input.From+1)
+		}
 	}
 	if r.def.Input.Kind == Again {
 		for i := range w.Count {

@@ -38,7 +38,8 @@ type Progress struct {
 	Rate     float64
 	Left     time.Duration // until the end; 0: not known
 	Round    int
-	Open     int // tasks that have not ended
+	Period   int64 // of a resident job: Items and Total are its blocks; 0: it is none
+	Open     int   // tasks that have not ended
 	Gap      float64
 	HasGap   bool // a round has ended
 	Shares   []metrics.Share

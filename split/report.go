@@ -84,6 +84,9 @@ func (r *runner) progress(have int64, ended bool) {
 	if ended {
 		p.Total = have
 	}
+	if b := r.core.Blocks; b != nil && b.Period > 0 {
+		p.Period, p.Items, p.Total = b.Period, p.Items-b.items(b.Period-1), b.count()
+	}
 	if took := r.lastSeen.Sub(r.runBegan); r.runItems > 0 && took > 0 {
 		p.Rate = float64(r.runItems) / took.Seconds()
 	}

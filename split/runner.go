@@ -30,6 +30,7 @@ type runner struct {
 	delivery  *delivery
 	crew      *crew
 	inbox     *inbox
+	resident  *resident // nil: it is no resident job
 
 	tasks           map[int64]*row // of this round and those that are open
 	inputEnded      bool           // the input's end is stored
@@ -66,6 +67,7 @@ type runner struct {
 	runItems         int64 // ended in this run
 
 	reportMu sync.Mutex
+	trickle  *trickle // of log, under reportMu; nil: it writes all lines
 }
 
 func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err error) {
@@ -74,6 +76,9 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 		Options: o, def: d, dir: dir, store: s, sequencer: newSequencer(d.Unordered), tasks: map[int64]*row{}, fresh: map[int64]bool{},
 		withdrawn: map[int64]bool{}, late: map[int64]time.Time{}, nudge: make(chan struct{}, 1), runBegan: time.Now(),
 		inbox: newInbox(),
+	}
+	if d.Resident != nil {
+		r.trickle = new(trickle)
 	}
 	most := 0
 	if o.Standing.Workers != nil {
@@ -112,7 +117,11 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 		}
 		r.source = r.growing
 	}
-	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log, tag: o.Tag})
+	to := &delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log, tag: o.Tag}
+	if d.Resident != nil {
+		to.gather = &gather{reduce: d.Resident.Reduce, stop: make(chan struct{}), news: make(chan struct{}, 1)}
+	}
+	r.delivery = startDelivery(to)
 	if r.joblog, err = openJoblog(d); err != nil {
 		return errors.Join(err, r.delivery.finish(true))
 	}
@@ -125,6 +134,7 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 
 // restore loads the stored state.
 func (r *runner) restore(ctx context.Context) (err error) {
+	r.restoreResident()
 	return r.store.Tasks(ctx, func(t row) error {
 		task := &t.Task
 		lost := r.core.restore(task)
@@ -135,7 +145,7 @@ func (r *runner) restore(ctx context.Context) (err error) {
 			r.stood = append(r.stood, &t)
 		}
 		r.lose(lost)
-		if t.State == Done || t.State == Killer {
+		if (t.State == Done || t.State == Killer) && !r.written(task) {
 			if err := r.mendJoblog(task); err != nil {
 				return err
 			}
@@ -265,7 +275,7 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 			return false, err
 		}
 	}
-	if ended && r.core.Finished(have) {
+	if r.resident == nil && ended && r.core.Finished(have) {
 		return true, nil
 	}
 	if err := r.refused; err != nil {
@@ -281,7 +291,14 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 	if err := r.changeHosts(ctx); err != nil {
 		return false, err
 	}
-	round := r.core.Begin(have, !ended)
+	var round []*Task
+	if r.resident != nil && r.core.Finished(have) {
+		if round, over, err = r.nextPeriod(ctx, ended); over || err != nil {
+			return over, err
+		}
+	} else {
+		round = r.core.Begin(have, !ended || r.resident != nil)
+	}
 	if len(round) == 0 {
 		return false, r.checkStalled(have)
 	}
@@ -311,6 +328,9 @@ func (r *runner) closeRound(ctx context.Context) error {
 	r.gap, r.hasGap = e.Gap, true
 	if err := r.store.CloseRound(ctx, r.core, e); err != nil {
 		return err
+	}
+	if r.resident != nil { // a line a period, for weeks
+		return nil
 	}
 	report := r.roundReport(e)
 	for _, t := range r.tasks {
@@ -358,7 +378,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 
 // checkStalled returns an error if items wait and no host can ever run them.
 func (r *runner) checkStalled(have int64) error {
-	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.measuring() {
+	if !r.waits(have) || r.hosts.up == nil || r.hosts.measuring() {
 		return nil
 	}
 	if len(r.hosts.excluded) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(r.hosts.up)), func(name string) bool { return !r.hosts.excluded[name] }) {
@@ -377,14 +397,26 @@ func (r *runner) checkStalled(have int64) error {
 func (r *runner) wait(ctx context.Context) error {
 	var poll <-chan time.Time
 	// Work waits for results, or for hosts: those that rest, and those that are measured.
-	if have, _, _ := r.source.count(); !r.core.Idle() || r.core.Waiting(have) > 0 {
+	if have, _, _ := r.source.count(); !r.core.Idle() || r.waits(have) {
 		timer := time.NewTimer(pollInterval)
 		defer timer.Stop()
 		poll = timer.C
 	}
+	var due <-chan time.Time
+	var written <-chan struct{}
+	if r.resident != nil {
+		written = r.delivery.gather.news
+		if !r.resident.due.IsZero() {
+			timer := time.NewTimer(time.Until(r.resident.due))
+			defer timer.Stop()
+			due = timer.C
+		}
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-due:
+	case <-written:
 	case <-r.results:
 	case <-r.inbox.news:
 	case <-poll:
@@ -463,4 +495,10 @@ func (r *runner) notify(do func(Reporter)) {
 	do(r.Reporter)
 }
 
-func (r *runner) log(text string) { r.notify(func(to Reporter) { to.Log(text) }) }
+func (r *runner) log(text string) {
+	r.notify(func(to Reporter) {
+		if text := r.said(text); text != "" {
+			to.Log(text)
+		}
+	})
+}

@@ -18,6 +18,7 @@ const stopTime = 30 * time.Second
 func (r *runner) stop() error {
 	err := r.endJobs()
 	_ = r.delivery.finish(true)
+	err = errors.Join(err, r.endPeriod())
 	if err != nil {
 		return fmt.Errorf("%w: %w; %s continues it", ErrInterrupted, err, r.resumeLine())
 	}

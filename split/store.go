@@ -160,6 +160,38 @@ func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
 	})
 }
 
+// Prune removes the tasks whose items are all among the first ones, but for those that are named, and all
+// rounds but the last.
+func (s *store) Prune(ctx context.Context, items int64, round int, keep map[int64]bool) error {
+	return s.tx(ctx, "remove what is left of a period", func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT n FROM task WHERE first + count <= ?`, items)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var numbers []int64
+		for rows.Next() {
+			var n int64
+			if err := rows.Scan(&n); err != nil {
+				return err
+			}
+			if !keep[n] {
+				numbers = append(numbers, n)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for _, n := range numbers {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM task WHERE n = ?`, n); err != nil {
+				return err
+			}
+		}
+		_, err = tx.ExecContext(ctx, `DELETE FROM round WHERE n < ?`, round)
+		return err
+	})
+}
+
 // SaveHost stores a host that takes part.
 func (s *store) SaveHost(ctx context.Context, name string, slots int, m metrics.Measures) error {
 	return s.tx(ctx, "save a host", func(tx *sql.Tx) error {
