@@ -90,7 +90,7 @@ func (r *runner) progress(have int64, ended bool) {
 	if took := r.lastSeen.Sub(r.runBegan); r.runItems > 0 && took > 0 {
 		p.Rate = float64(r.runItems) / took.Seconds()
 	}
-	if left := p.Total - p.Items; p.Rate > 0 && left > 0 {
+	if left := p.Total - p.Items; p.Rate > 0 && left > 0 && p.Period == 0 {
 		p.Left = time.Duration(float64(left) / p.Rate * float64(time.Second))
 	}
 	r.notify(func(to Reporter) { to.Progress(p) })

@@ -257,6 +257,11 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		if over, err = r.nextRound(ctx, have, ended); over || err != nil {
 			return over, err
 		}
+		if r.resident != nil { // a period may have begun
+			if have, ended, err = r.source.count(); err != nil {
+				return false, err
+			}
+		}
 	}
 	if r.hosts.up != nil { // there was a snapshot
 		if err := r.speculate(ctx); err != nil {

@@ -79,16 +79,17 @@ func newApp(p process) *cli.App {
 		Description: description,
 		Writer:      p.stdout, ErrWriter: p.stderr,
 		DisableSliceFlagSeparator: true, // a file's name may contain a comma
-		Metadata: map[string]any{commands.RunsCommand: true, commands.CommandsThatRun: []string{"serve"}, commands.Examples: []grammar.Example{
+		Metadata: map[string]any{commands.RunsCommand: true, commands.CommandsThatRun: []string{"serve", "resident"}, commands.Examples: []grammar.Example{
 			{Line: "asplit -P chipA --range 1-20000 ./simulate --seed {}", Does: "20,000 runs, one for each number"},
 			{Line: "find . -name '*.gz' -print0 | asplit --null zcat {} >all", Does: "a file an item, the results in the order of the files"},
 			{Line: "asplit --file words.txt --round 10s ./look-up", Does: "each task's lines on the standard input of one ./look-up"},
 			{Line: "asplit --joblog log --retries 2 gzip {} ::: *.txt", Does: "words of the command line, with a line for each in log"},
 			{Line: "ls | asplit --shell 'sort {} >{.}.sorted && rm {}'", Does: "a line of /bin/sh for each item"},
+			{Line: "asplit resident --period 10s --blocks 1-12 --reduce ./sum ./compute {}", Does: "12 blocks each 10 s, and their sum, until Ctrl-C"},
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p), addCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p), addCommand(p), residentCommand(p)},
 		Action:   p.runApp,
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -118,6 +119,9 @@ func (p process) resume(c *cli.Context, args []string) error {
 	if err != nil {
 		return withExitCode(err)
 	}
+	if err := refuseResident(c, found.Definition); err != nil {
+		return errors.Join(err, found.Close())
+	}
 	return p.runSplit(c, found.Definition, found.Resume)
 }
 
@@ -144,7 +148,7 @@ func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.C
 	// SIGPIPE is caught: where a reader closes the results early, asplit gets a write
 	// error and leaves no jobs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	standing, err := p.standing(c)
+	standing, err := p.standing(c, d)
 	if err != nil {
 		return err
 	}
@@ -209,10 +213,15 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 	if d.Slots, err = slots(c, d.Mode); err != nil {
 		return d, err
 	}
+	return d, where(c, &d)
+}
+
+// where sets on which hosts a split runs, and the options of its jobs.
+func where(c *cli.Context, d *split.Definition) (err error) {
 	if c.IsSet("hosts") {
 		for name := range strings.SplitSeq(c.String("hosts"), ",") {
 			if name = strings.TrimSpace(name); name == "" {
-				return d, shell.Usagef("--hosts %q: want HOST,HOST...", c.String("hosts"))
+				return shell.Usagef("--hosts %q: want HOST,HOST...", c.String("hosts"))
 			}
 			d.Hosts = append(d.Hosts, name)
 		}
@@ -223,7 +232,7 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 	} else if c.IsSet("join-dir") {
 		err = shell.Usagef("--join-dir needs --joined")
 	}
-	return d, err
+	return err
 }
 
 // jobOptions returns those of the options that are set, as of a job's submission.

@@ -137,7 +137,11 @@ func progressLine(p split.Progress) string {
 	if p.Left > 0 {
 		parts = append(parts, "ETA "+seconds(p.Left))
 	}
-	parts = append(parts, fmt.Sprintf("round %d", p.Round))
+	if p.Period > 0 {
+		parts = append(parts, fmt.Sprintf("period %d", p.Period))
+	} else {
+		parts = append(parts, fmt.Sprintf("round %d", p.Round))
+	}
 	if p.HasGap {
 		parts = append(parts, "gap "+percent(p.Gap))
 	}

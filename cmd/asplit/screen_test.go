@@ -46,3 +46,11 @@ func TestScreenOfATerminal(t *testing.T) {
 		t.Errorf("got\n%q\nwant\n%q", b.String(), want)
 	}
 }
+
+func TestProgressOfPeriods(t *testing.T) {
+	p := progressOf(3, 12)
+	p.Period, p.Left, p.Shares = 7, 0, nil
+	if got, want := progressLine(p), "[#####...............]  3/12  10/s  period 7  gap 2.5 %"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -26,12 +26,15 @@ const (
 	mostIdle       = 24 * time.Hour
 )
 
-// standing returns how standing workers are used.
-func (p process) standing(c *cli.Context) (s split.Standing, err error) {
-	idle, err := idleTime(c)
-	if err != nil {
-		return s, err
+// standing returns how a split uses standing workers.
+func (p process) standing(c *cli.Context, d *split.Definition) (s split.Standing, err error) {
+	idle := time.Duration(0)
+	if d.Resident == nil {
+		if idle, err = idleTime(c); err != nil {
+			return s, err
+		}
 	}
+	idle = residentIdle(idle, d)
 	s.Most = defaultWorkers
 	if c.IsSet("max-workers") {
 		if s.Most, err = strconv.Atoi(c.String("max-workers")); err != nil || s.Most < 1 || s.Most > mostWorkers {
