@@ -24,6 +24,7 @@ func ParseRule(text string) (Rule, error) {
 	switch r := Rule(text); r {
 	case Rate, Step, Equal:
 		return r, nil
+	case Half:
 	}
 	return "", fmt.Errorf("no rule %q: there are rate, step, equal", text)
 }

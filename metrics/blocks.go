@@ -16,6 +16,7 @@ func ParseBlockRule(text string) (Rule, error) {
 	switch r := Rule(text); r {
 	case Half, Rate:
 		return r, nil
+	case Step, Equal:
 	}
 	return "", fmt.Errorf("no rule %q: there are half, rate", text)
 }
