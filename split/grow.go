@@ -26,15 +26,15 @@ func openGrowing(s source, dir *Dir, bytes int64) (*growing, error) {
 		return nil, err
 	}
 	g := &growing{source: s, added: sp}
-	err = sp.file.Truncate(bytes)
-	buffer := make([]byte, 256<<10)
-	for err == nil && sp.size < bytes {
-		var n int
-		n, err = sp.file.ReadAt(buffer, sp.size)
-		sp.index(buffer[:n])
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
+	info, err := sp.file.Stat()
+	if err == nil && info.Size() < bytes {
+		err = errSpool
+	}
+	if err == nil {
+		err = sp.file.Truncate(bytes)
+	}
+	if err == nil {
+		_, err = sp.load()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the added items: %w", err), sp.close())

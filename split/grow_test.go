@@ -135,6 +135,9 @@ func TestOpenGrowing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	if _, err := openGrowing(numbers{5, 6}, dir, 6); err == nil {
+		t.Error("what is missing was not missed")
+	}
 	for range 2 {
 		var all strings.Builder
 		items, ended, err := g.count()

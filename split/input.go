@@ -104,18 +104,9 @@ func openStream(path string, separator byte, in io.Reader, before inputState) (*
 
 // reread indexes a spool that holds the whole input.
 func (s *stream) reread(items int64) error {
-	n := int64(0)
-	buffer := make([]byte, 256<<10)
-	for at := int64(0); ; {
-		part, err := s.spool.file.ReadAt(buffer, at)
-		n = s.spool.index(buffer[:part])
-		at += int64(part)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("read the items: %w", err)
-		}
+	n, err := s.spool.load()
+	if err != nil {
+		return fmt.Errorf("read the items: %w", err)
 	}
 	if n != items {
 		return fmt.Errorf("read %s: %d of %d items: %w", s.spool.file.Name(), n, items, errSpool)

@@ -54,6 +54,21 @@ func (s *spool) index(part []byte) int64 {
 	return s.items
 }
 
+// load indexes what the file holds behind the indexed bytes, and returns the number of items.
+func (s *spool) load() (items int64, err error) {
+	buffer := make([]byte, 256<<10)
+	for {
+		n, err := s.file.ReadAt(buffer, s.size) // without mu: only this goroutine changes size
+		items = s.index(buffer[:n])
+		if errors.Is(err, io.EOF) {
+			return items, nil
+		}
+		if err != nil {
+			return items, err
+		}
+	}
+}
+
 // append writes bytes behind the indexed ones.
 func (s *spool) append(part []byte) (int64, error) {
 	if _, err := s.file.WriteAt(part, s.size); err != nil { // without mu: only this goroutine changes size
