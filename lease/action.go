@@ -7,6 +7,7 @@ type Action interface{ action() }
 type JobOpened struct {
 	Holder string
 	Job    uint64
+	Limit  int // slots that it may hold and wait for: what was asked, or Limits.Held
 }
 
 // Acknowledge says that a request was taken. It comes before all grants of the request.

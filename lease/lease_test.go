@@ -84,7 +84,7 @@ func placed(actions []Action) (hosts map[string]int, jobs []uint64) {
 // them.
 func TestSourcesSequence(t *testing.T) {
 	w := newTable(t, Limits{})
-	w.same(w.do(OpenJob{Holder: "ann", Limit: 3}), "JobOpened{ann 1}")
+	w.same(w.do(OpenJob{Holder: "ann", Limit: 3}), "JobOpened{ann 1 3}")
 	w.same(w.do(Request{Holder: "ann", ID: "r1", Job: 1, Slots: 2, Milli: 1000, Memory: giga, PostBack: "there"}), "Acknowledge{ann r1}")
 	w.same(
 		w.do(Create{Worker: "w1", Host: "h1", Milli: 1000, Memory: 4 * giga}),

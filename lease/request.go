@@ -68,7 +68,7 @@ func (m *Manager) openJob(e OpenJob) error {
 	}
 	h.jobs = append(h.jobs, j)
 	m.jobs[j.number] = j
-	m.emit(JobOpened{h.name, j.number})
+	m.emit(JobOpened{h.name, j.number, j.limit})
 	return nil
 }
 

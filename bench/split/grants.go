@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/quantile"
-	"github.com/allotment-hpc/allotment/test/leasing"
+	"github.com/allotment-hpc/allotment/lease/client"
 )
 
 // What grants are measured with (docs/design.md, "Budgets").
@@ -47,7 +47,7 @@ func measureGrants(ctx context.Context, o *options) (all []budget, err error) {
 
 // startServe starts asplit serve, which ends with the context, and returns who speaks to it. To be called
 // then: stop waits for its end.
-func startServe(ctx context.Context, o *options) (c *leasing.Client, stop func() error, err error) {
+func startServe(ctx context.Context, o *options) (c *client.Client, stop func() error, err error) {
 	home, err := os.MkdirTemp("", "serve-")
 	if err != nil {
 		return nil, nil, err
@@ -72,11 +72,11 @@ func startServe(ctx context.Context, o *options) (c *leasing.Client, stop func()
 		return nil, nil, errors.Join(fmt.Errorf("asplit serve said %q: %w", line, err), serve.Process.Kill(), stop())
 	}
 	words := strings.Fields(line)
-	return leasing.New(ctx, words[len(words)-1]), stop, nil
+	return client.New(ctx, words[len(words)-1]), stop, nil
 }
 
 // measureTimes returns the times in seconds from the free of a slot to the grant that came of it.
-func measureTimes(ctx context.Context, c *leasing.Client, n int) (times []float64, err error) {
+func measureTimes(ctx context.Context, c *client.Client, n int) (times []float64, err error) {
 	if _, err := c.Join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
 		return nil, err
 	}

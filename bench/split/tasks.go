@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/quantile"
-	"github.com/allotment-hpc/allotment/test/leasing"
+	"github.com/allotment-hpc/allotment/lease/client"
 )
 
 // What tasks that spawn nothing are measured with (docs/design.md, "Budgets").
@@ -77,7 +77,7 @@ func tasksOnce(ctx context.Context, o *options) (rate float64, err error) {
 }
 
 // request requests slots with a task each, as far as places are free.
-func request(ctx context.Context, c *leasing.Client, tasks int, places chan struct{}) error {
+func request(ctx context.Context, c *client.Client, tasks int, places chan struct{}) error {
 	var body strings.Builder
 	for i := range tasks {
 		select {
@@ -97,7 +97,7 @@ func request(ctx context.Context, c *leasing.Client, tasks int, places chan stru
 }
 
 // countResults reads results until all tasks have theirs, each the right one and once.
-func countResults(c *leasing.Client, tasks int, places chan struct{}) error {
+func countResults(c *client.Client, tasks int, places chan struct{}) error {
 	seen := make([]bool, tasks)
 	for n := 0; n < tasks; {
 		var l struct{ Request, Result, Revoke string }
@@ -119,7 +119,7 @@ func countResults(c *leasing.Client, tasks int, places chan struct{}) error {
 }
 
 // doTasks answers each task, those that came meanwhile in one call.
-func doTasks(ctx context.Context, c *leasing.Client) error {
+func doTasks(ctx context.Context, c *client.Client) error {
 	type task struct {
 		Lock uint64
 		Task string

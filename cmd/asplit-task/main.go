@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/split/task"
@@ -21,12 +24,18 @@ func main() {
 // run takes the split's directory and the task's number.
 func run(args []string) error {
 	const usage = "want DIRECTORY TASK; only asplit runs it"
-	if len(args) != 2 {
+	stoppable := len(args) == 3 && args[2] == task.Stoppable
+	if len(args) != 2 && !stoppable {
 		return fmt.Errorf("%s", usage)
 	}
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil || n < 1 {
 		return fmt.Errorf("%q is not a task number: %s", args[1], usage)
 	}
-	return task.Run(args[0], n)
+	if !stoppable {
+		return task.Run(args[0], n)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return task.RunUntil(args[0], n, ctx.Done())
 }

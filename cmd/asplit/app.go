@@ -89,7 +89,7 @@ func newApp(p process) *cli.App {
 			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
 		}},
 		Flags:    flags(),
-		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p), addCommand(p), residentCommand(p)},
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p), workerCommand(p), joinCommand(p), serveCommand(p), topCommand(p), addCommand(p), residentCommand(p), bringCommand(p)},
 		Action:   p.runApp,
 	}
 }
@@ -112,6 +112,7 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "file", Usage: "the items are the lines of `FILE`; - is standard input; several: in the order in which items arrive", KeepSpace: true},
 		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "shell", Usage: "COMMAND is one LINE of /bin/sh, in which {} is one word", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "from-here", Usage: "run on slots of the asplit serve that this process belongs to, --max-workers of them at most", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "joined", Usage: "run on the machines that joined (asplit worker --join), without a queue", DisableDefaultText: true},
 		joinDirFlag(),
 		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},

@@ -36,8 +36,11 @@ type jobsQueue interface {
 	Close() error
 }
 
-// openQueue opens the queue of a split: the configured one, or the machines that joined.
+// openQueue opens the queue of a split: the configured one, the machines that joined, or slots of asplit serve.
 func (p process) openQueue(ctx context.Context, d *split.Definition, s *screen) (jobsQueue, error) {
+	if d.Leased > 0 {
+		return openLeased(d.Leased)
+	}
 	if d.Joined != "" {
 		return joined.Open(d.Joined, s.Log)
 	}

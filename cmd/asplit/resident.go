@@ -43,7 +43,7 @@ func residentRefused() map[string]string {
 	return map[string]string{
 		"range": items, "file": items, "null": items, "joblog": ends, "report": ends, "json": ends, "keep": ends, "retry-failed": always, "halt": always,
 		"copies": once, "speculate": once, "round": "its rounds are periods: use --period", "adjust": rules, "threshold": rules, "step": rules,
-		"adds": "a period has the blocks alone", "unordered": "a period's results are in the order of the blocks", "idle": "its workers stay all the time", "resume": again,
+		"adds": "a period has the blocks alone", "unordered": "a period's results are in the order of the blocks", "idle": "its workers stay all the time", "resume": again, "from-here": "its workers stay, and leased slots are given back",
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/backends/leased"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/metrics"
@@ -81,7 +82,7 @@ func (p process) retryFailed(c *cli.Context, args []string) error {
 // new run of failed items may change.
 var (
 	definitionFlags = []string{
-		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir",
+		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir", "from-here",
 	}
 	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies", "adds"}
 )
@@ -232,7 +233,25 @@ func where(c *cli.Context, d *split.Definition) (err error) {
 	} else if c.IsSet("join-dir") {
 		err = shell.Usagef("--join-dir needs --joined")
 	}
+	if err == nil && c.Bool("from-here") {
+		err = fromHere(c, d)
+	}
 	return err
+}
+
+// fromHere has a split run on leased slots. What is of jobs, or of hosts, has no meaning there.
+func fromHere(c *cli.Context, d *split.Definition) error {
+	for _, name := range []string{"P", "q", "R", "W", "joined", "join-dir", "hosts", "slots", "profile", "workers", "idle", "copies", "speculate"} {
+		if c.IsSet(name) {
+			return shell.Usagef("--from-here runs on slots that are granted one by one, on any host: omit %s", name)
+		}
+	}
+	n, err := strconv.Atoi(c.String("max-workers"))
+	if err != nil || n < 1 || n > leased.MaxSlots {
+		return shell.Usagef("--from-here: say by --max-workers how many slots at a time, 1 to %d", leased.MaxSlots)
+	}
+	d.Leased, d.Slots, d.Measured = n, 1, false
+	return nil
 }
 
 // jobOptions returns those of the options that are set, as of a job's submission.

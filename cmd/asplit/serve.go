@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -35,12 +37,13 @@ func serveCommand(p process) *cli.Command {
 			"docs/leases.md has the calls, and an example in shell. asplit top shows what is held. Ctrl-C ends it.\n\n" +
 			"With COMMAND, jobs of the queue bring the slots: as many as waiting requests would fill. Each runs COMMAND, which\n" +
 			"joins as the worker that its environment names. Those that wait are killed when they are not wanted any more, all\n" +
-			"of them at the end.",
+			"of them at the end. With options of jobs and no COMMAND they bring slots for asplit --from-here.",
 		Flags: append([]cli.Flag{
 			nameFlag("serve as the manager `NAME`, which shares nothing with others; default: as the one without a name"),
 			&cli.StringFlag{Name: "listen", Usage: "serve this `ADDRESS` of this machine, such as 127.0.0.1:7070, beside the socket; callers send the key of the key file, and come by TLS to an address that other hosts reach"},
 			&cli.StringFlag{Name: "idle", Value: "30s", Usage: "release a worker that had no lease for `TIME`; 0s: never"},
 			&cli.IntFlag{Name: "max-workers", Value: 1000, Usage: "`N` workers at a time, at most"},
+			&cli.IntFlag{Name: "limit", Usage: "a holder has and waits for `N` slots at most, whatever it asks for (default: 100000)"},
 			&cli.StringFlag{Name: "n", Usage: "`SLOTS` of each job, on one host (default: 1)"},
 		}, jobFlags()...),
 		Action: func(c *cli.Context) error {
@@ -51,15 +54,26 @@ func serveCommand(p process) *cli.Command {
 			if n := c.Int("max-workers"); n < 1 || n > 100_000 {
 				return shell.Usagef("option --max-workers: %d: want 1 to 100000", n)
 			}
-			jobs := jobOptions(c, "n", "P", "q", "M", "R", "W")
-			if c.NArg() == 0 && len(jobs) > 0 {
-				return shell.Usagef("option %s: it is of the jobs that run COMMAND, and there is none", jobs[0])
+			if n := c.Int("limit"); c.IsSet("limit") && (n < 1 || n > 1_000_000) {
+				return shell.Usagef("option --limit: %d: want 1 to 1000000", n)
+			}
+			jobs, command := jobOptions(c, "n", "P", "q", "M", "R", "W"), c.Args().Slice()
+			if len(command) == 0 && len(jobs) > 0 { // asplit itself brings the slots
+				own, err := p.executable()
+				if err != nil {
+					return fmt.Errorf("find this program, which jobs run: %w", err)
+				}
+				slots := cmp.Or(c.String("n"), "1")
+				if n, err := strconv.Atoi(slots); err != nil || n < 1 || n > maxSlots {
+					return shell.Usagef("option -n: %q: want a number of slots", slots)
+				}
+				command = []string{own, wordBring, slots}
 			}
 			name, err := managerName(c)
 			if err != nil {
 				return err
 			}
-			o := serveOptions{name: name, address: c.String("listen"), limits: lease.Limits{Workers: c.Int("max-workers"), Idle: time.Duration(idle)}, command: c.Args().Slice(), jobs: jobs}
+			o := serveOptions{name: name, address: c.String("listen"), limits: lease.Limits{Workers: c.Int("max-workers"), Held: c.Int("limit"), Idle: time.Duration(idle)}, command: command, jobs: jobs}
 			return p.serve(c.Context, o)
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/random"
+	"github.com/allotment-hpc/allotment/lease/client"
 	"github.com/allotment-hpc/allotment/lease/serve"
 	"github.com/allotment-hpc/allotment/lease/supply"
 	"github.com/allotment-hpc/allotment/split"
@@ -241,7 +242,7 @@ func (s *supplier) submit(ctx context.Context, n int) {
 		s.number++
 		one := s.spec
 		one.Name = s.jobPrefix() + strconv.FormatInt(s.number, 10)
-		one.Env = append(slices.Clone(one.Env), "ASPLIT_WORKER="+s.workerName(s.number))
+		one.Env = append(slices.Clone(one.Env), envWorker+"="+s.workerName(s.number))
 		one.Stdin, one.Stdout = "", s.output(s.workerName(s.number))
 		one.Stderr = one.Stdout
 		specs[i] = one
@@ -303,16 +304,16 @@ type servePlace struct {
 
 // environment is what a job knows of it. dir is its owner's alone, and all hosts must have it.
 func (a *servePlace) environment(dir string) (env []string, err error) {
-	env = []string{"ASPLIT_SOCKET=" + a.socket}
+	env = []string{client.EnvSocket + "=" + a.socket}
 	if a.url == "" {
 		return env, nil
 	}
 	header := filepath.Join(dir, "header")
-	env = append(env, "ASPLIT_URL="+a.url, "ASPLIT_HEADER="+header)
+	env = append(env, client.EnvURL+"="+a.url, client.EnvHeader+"="+header)
 	err = disk.Replace(disk.OS(), header, 0o600, []byte("Authorization: Bearer "+a.key+"\n"))
 	if err == nil && a.certificate != nil {
 		pem := filepath.Join(dir, "certificate.pem")
-		env = append(env, "ASPLIT_CERTIFICATE="+pem)
+		env = append(env, client.EnvCertificate+"="+pem)
 		err = disk.Replace(disk.OS(), pem, 0o600, a.certificate)
 	}
 	return env, err

@@ -28,6 +28,9 @@ const (
 
 // standing returns how a split uses standing workers.
 func (p process) standing(c *cli.Context, d *split.Definition) (s split.Standing, err error) {
+	if d.Leased > 0 { // a task of a lease begins at once as it is
+		return s, nil
+	}
 	idle := time.Duration(0)
 	if d.Resident == nil {
 		if idle, err = idleTime(c); err != nil {

@@ -27,6 +27,7 @@ type Command struct {
 	Dir      string        // working directory; "": ours
 	Timeout  time.Duration // 0: none but the context's
 	ExactEnv bool          // it hands its environment on, to a job: nothing is added
+	Notice   time.Duration // when the context is done it gets SIGTERM, and so much later its group is killed; 0: at once
 }
 
 // Error is a program that could not be run, or that failed.
@@ -126,7 +127,14 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 		cmd.Env = append(cmd.Env, "LC_ALL=C")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = func() error {
+		kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		if c.Notice == 0 {
+			return kill()
+		}
+		time.AfterFunc(c.Notice, func() { _ = kill() })
+		return cmd.Process.Signal(syscall.SIGTERM)
+	}
 	cmd.WaitDelay = drainTime
 	err := cmd.Run()
 	if err == nil {

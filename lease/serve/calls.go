@@ -23,6 +23,7 @@ type (
 	holderLine struct {
 		Holder string `json:"holder"`
 		Job    uint64 `json:"job"`
+		Limit  int    `json:"limit"`
 		Token  string `json:"token"`
 	}
 	lockLine struct {
@@ -197,7 +198,7 @@ func (s *Server) joinHolder(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	begin := lease.OpenJob{Holder: b.Holder, Limit: b.Limit}
-	return s.join(w, r, b.Holder, s.holders, begin, lease.HolderGone{Holder: b.Holder}, func(c *client) any { return holderLine{c.name, c.job, c.token} })
+	return s.join(w, r, b.Holder, s.holders, begin, lease.HolderGone{Holder: b.Holder}, func(c *client) any { return holderLine{c.name, c.job, c.limit, c.token} })
 }
 
 func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) error {

@@ -210,6 +210,7 @@ func (s *Server) clientOf(r *http.Request, all map[string]*client) (*client, err
 type client struct {
 	name  string
 	job   uint64
+	limit int // of a holder
 	token string
 	drop  context.CancelFunc
 
@@ -268,7 +269,7 @@ func (s *Server) stepLocked(e lease.Event) error {
 func (s *Server) carryOut(a lease.Action) {
 	switch a := a.(type) {
 	case lease.JobOpened:
-		s.holders[a.Holder].job = a.Job
+		s.holders[a.Holder].job, s.holders[a.Holder].limit = a.Job, a.Limit
 	case lease.Lock:
 		s.workers[a.Worker].send(line{value: lockLine{a.Lease, a.Holder, a.Milli, a.Memory, a.Task}, texts: len(a.Task)})
 	case lease.Unlock:

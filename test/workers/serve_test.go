@@ -13,7 +13,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/lease"
 	"github.com/allotment-hpc/allotment/test/await"
-	"github.com/allotment-hpc/allotment/test/leasing"
+	"github.com/allotment-hpc/allotment/lease/client"
 )
 
 const (
@@ -95,27 +95,27 @@ func (s *scene) serve() (socket string) {
 	return ""
 }
 
-// client is a holder.
-type client struct {
+// holder requests what is to be done.
+type holder struct {
 	*scene
-	*leasing.Client
+	*client.Client
 }
 
-func (s *scene) join(socket, body string) *client {
+func (s *scene) join(socket, body string) *holder {
 	s.Helper()
-	c, err := leasing.New(s.ctx, socket).Join("holders", body)
+	c, err := client.New(s.ctx, socket).Join("holders", body)
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &client{s, c}
+	return &holder{s, c}
 }
 
-func (c *client) request(task, attempt int) error {
+func (c *holder) request(task, attempt int) error {
 	return c.Call(http.MethodPost, "requests", fmt.Sprintf(`{"id":"%d/%d","task":"task %d"}`, task, attempt, task), nil)
 }
 
 // do has all tasks done, and requests again those whose worker ended.
-func (c *client) do(results map[int]string) (again int, err error) {
+func (c *holder) do(results map[int]string) (again int, err error) {
 	next := 0
 	for ; next < ahead; next++ {
 		if err := c.request(next, 0); err != nil {
@@ -156,7 +156,7 @@ func (c *client) do(results map[int]string) (again int, err error) {
 	return again, nil
 }
 
-func (c *client) view() (v lease.View) {
+func (c *holder) view() (v lease.View) {
 	if err := c.Call(http.MethodGet, "view", "", &v); err != nil {
 		c.Fatal(err)
 	}
