@@ -11,9 +11,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends/leased"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/lease/client"
+	"github.com/allotment-hpc/allotment/split/leased"
 	"github.com/allotment-hpc/allotment/split/worker"
 )
 

@@ -18,11 +18,11 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
-	"github.com/allotment-hpc/allotment/backends/leased"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/metrics"
 	"github.com/allotment-hpc/allotment/split"
+	"github.com/allotment-hpc/allotment/split/leased"
 	"github.com/allotment-hpc/allotment/split/task"
 )
 

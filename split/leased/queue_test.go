@@ -35,7 +35,12 @@ func manager(t *testing.T, limits lease.Limits) (at client.Place, end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- serve.New(serve.Options{Limits: limits, UID: os.Getuid()}).Serve(ctx, l) }()
-	end = func() { cancel(); <-served }
+	end = func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
 	t.Cleanup(cancel)
 	return client.Place{Socket: path}, end
 }
