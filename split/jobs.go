@@ -146,10 +146,11 @@ func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 		case w.Job == 0 || t.State != Open:
 		case job != nil && !job.State.Ended():
 			r.jobRuns(w, job)
-			if job.State == backends.Running && w.ran.IsZero() {
+			w.waits = job.State != backends.Running
+			if !w.waits && w.ran.IsZero() {
 				w.ran = time.Now()
 			}
-			if job.State != backends.Running {
+			if w.waits {
 				if waiting = append(waiting, w); first == nil {
 					first = job
 				}

@@ -141,7 +141,7 @@ func (r *runner) endLost(ctx context.Context) error {
 		if m != nil {
 			m.left = true
 		}
-		if r.def.Copies > 1 && w.since().IsZero() { // its host took no job while another executed the task
+		if r.def.Copies > 1 && w.waits { // its host takes no job while others execute the task
 			r.hosts.rest(w.Host, time.Now())
 		}
 		ids = append(ids, backends.ID{Job: w.Job})

@@ -35,7 +35,8 @@ type row struct {
 	Ended     time.Time
 	Seen      time.Time // when its end was seen
 
-	ran time.Time // its job was first seen to run, in this run of asplit
+	ran   time.Time // its job was first seen to run, in this run of asplit
+	waits bool      // its job waited when it was last seen
 }
 
 // endedRound is a round that has ended.
