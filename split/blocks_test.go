@@ -233,3 +233,37 @@ func TestSourcesPeriods(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// What a host returned is executed elsewhere before the next period, and by how long that took no block moves.
+func TestPeriodIsRepaired(t *testing.T) {
+	c := NewCore(metrics.Options{Rule: metrics.Half, RoundItems: 12})
+	c.Blocks = &Blocks{First: 1, Last: 12}
+	for _, host := range []string{"n1", "n2", "n3"} {
+		c.Join(host, metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
+	}
+	round, _ := c.BeginPeriod()
+	c.End(round[0].N, Whole, 4*time.Second)
+	c.End(round[1].N, Whole, time.Second)
+	c.End(round[2].N, Failed, 0)
+	c.Close()
+	if again, _ := c.BeginPeriod(); again != nil {
+		t.Fatal("a period begins before all of the last one has ended")
+	}
+	executed := ""
+	for c.Begin(12, true); !c.Idle() || !c.Finished(12); c.Begin(12, true) {
+		for _, task := range c.Open() {
+			if task.Host == "n3" {
+				t.Errorf("%+v is executed where it failed", task)
+			}
+			executed += fmt.Sprint(c.Blocks.order()[task.First : task.First+task.Count])
+			c.End(task.N, Whole, time.Millisecond)
+		}
+		c.Close()
+	}
+	if executed != "[9][10 11 12]" {
+		t.Errorf("executed elsewhere: %s", executed)
+	}
+	if _, moved := c.BeginPeriod(); fmt.Sprint(moved) != "[{[1 2] n1 n2}]" {
+		t.Errorf("moved: %v", moved)
+	}
+}
