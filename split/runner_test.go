@@ -35,7 +35,7 @@ type trial struct {
 	q         *queue
 	work      string
 	recorder  *recorder
-	out, errs bytes.Buffer
+	out, errs *bytes.Buffer // of the last run: the delivery of one that was interrupted may still write
 	report    *Report
 	keep      bool
 	measure   Measure
@@ -50,10 +50,9 @@ func newTrial(t *testing.T, q *queue) *trial {
 }
 
 func (x *trial) options(stdin string) Options {
-	x.out.Reset()
-	x.errs.Reset()
+	x.out, x.errs = new(bytes.Buffer), new(bytes.Buffer)
 	return Options{
-		Work: x.work, Queue: x.q, Program: []string{"task"}, Stdin: strings.NewReader(stdin), Stdout: &x.out, Stderr: &x.errs,
+		Work: x.work, Queue: x.q, Program: []string{"task"}, Stdin: strings.NewReader(stdin), Stdout: x.out, Stderr: x.errs,
 		Reporter: x.recorder, Report: func(r *Report) error { x.report = r; return nil }, Keep: x.keep, Measure: x.measure,
 		pace: pace{snapshot: 10 * time.Millisecond, start: 50 * time.Millisecond, measure: time.Minute, rest: 500 * time.Millisecond, waiting: 20 * time.Millisecond, slow: 20 * time.Millisecond},
 	}
