@@ -1,6 +1,8 @@
 package command_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -171,5 +173,35 @@ func TestStderrIsLimited(t *testing.T) {
 	var failed *command.Error
 	if !errors.As(err, &failed) || len(failed.Stderr) != 64<<10 || failed.Status != 1 {
 		t.Errorf("got %d bytes", len(failed.Stderr))
+	}
+}
+
+// With a notice a program may save itself before it is killed; one that does not end is killed then.
+func TestNotice(t *testing.T) {
+	for name, x := range map[string]struct {
+		script string
+		status int
+	}{
+		"it saves itself": {`trap 'echo saved; exit 3' TERM`, 3},
+		"it ignores it":   {`trap 'echo saved' TERM`, 137},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in, out := io.Pipe()
+			go func() {
+				_, _ = bufio.NewReader(in).ReadString('\n') // it is ready
+				cancel()
+				_, _ = io.Copy(io.Discard, in)
+			}()
+			var said bytes.Buffer
+			_, err := command.Run(ctx, command.Command{
+				Argv: []string{"sh", "-c", x.script + `; echo ready; while :; do sleep 0.05; done`}, Stdout: io.MultiWriter(&said, out), Notice: time.Second,
+			})
+			failed := new(command.Error)
+			if !errors.As(err, &failed) || failed.Status != x.status || !errors.Is(err, context.Canceled) || said.String() != "ready\nsaved\n" {
+				t.Errorf("%v, %q", err, said.String())
+			}
+		})
 	}
 }
