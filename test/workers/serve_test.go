@@ -2,6 +2,7 @@ package workers
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allotment-hpc/allotment/lease"
-	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/lease/client"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 const (
@@ -25,7 +27,11 @@ const (
 // of a queue's hosts that come by TLS.
 func TestServe(t *testing.T) {
 	s := newScene(t)
-	serve := s.serve()
+	script, err := filepath.Abs("testdata/worker.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := s.serve("sh", script, strconv.Itoa(slots))
 	h := s.join(serve, `{"holder":"test"}`)
 	results := make(map[int]string, tasks)
 	s.ended = make(chan struct{})
@@ -55,13 +61,56 @@ func TestServe(t *testing.T) {
 		tasks, hosts, again, s.counts, states, s.read("served"))
 }
 
-// serve starts asplit serve with jobs that run the worker, and returns its socket.
-func (s *scene) serve() (socket string) {
-	s.Helper()
-	script, err := filepath.Abs("testdata/worker.sh")
-	if err != nil {
-		s.Fatal(err)
+// R56: a split runs on slots of all hosts, which asplit's own workers bring; one host is killed meanwhile.
+func TestFromHere(t *testing.T) {
+	s := newScene(t)
+	socket := s.serve()
+	lost := s.Node(1 + s.random.IntN(hosts))
+	const items = 600
+	s.ended = make(chan struct{})
+	killed := make(chan error, 1)
+	go func() {
+		err := errors.New("no job came to " + lost.Name())
+		if await.Soon(func() bool {
+			out, failed := s.RunSlurm(s.ctx, "squeue", "-h", "-t", "R", "-w", lost.Name(), "-o", "%i")
+			return failed == nil && strings.TrimSpace(out) != ""
+		}) && s.pause(s.between(time.Second, 5*time.Second)) {
+			err = lost.Kill(s.ctx)
+		}
+		killed <- err
+	}()
+	cmd := s.Background(s.ctx, "asplit", "--from-here", "--quiet", "--max-workers", strconv.Itoa(hosts*slots), "--range", fmt.Sprintf("1-%d", items), "--round", "90",
+		"sh", "-c", "sleep 0.2; echo $1", "sh", "{}")
+	cmd.Env = append(cmd.Environ(), client.EnvSocket+"="+socket)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	close(s.ended)
+	if kill := <-killed; kill != nil || err != nil {
+		t.Fatalf("%v, %v, %s\n%s", kill, err, said.String(), s.read("served"))
 	}
+	var want strings.Builder
+	for n := range items {
+		fmt.Fprintln(&want, n+1)
+	}
+	if string(out) != want.String() {
+		t.Errorf("the results are %q", out)
+	}
+	records := s.must(s.RunSlurm(s.ctx, "sacct", "-aXDnP", "-S", "now-1hours", "--format=NodeList,State"))
+	used := map[string]bool{}
+	for line := range strings.Lines(records) {
+		node, _, _ := strings.Cut(line, "|")
+		used[node] = true
+	}
+	if len(used) < hosts {
+		t.Errorf("not all hosts brought slots:\n%s", records)
+	}
+	t.Logf("%d items on slots of %d hosts, of which %s was killed; %s", items, len(used), lost.Name(), said.String())
+}
+
+// serve starts asplit serve with jobs that run a worker, asplit's own without a command, and returns its socket.
+func (s *scene) serve(command ...string) (socket string) {
+	s.Helper()
 	out := s.must(s.RunSlurm(s.ctx, "scontrol", "show", "config"))
 	_, at, ok := strings.Cut(out, "SlurmctldHost[0]")
 	open, end := strings.IndexByte(at, '('), strings.IndexByte(at, ')')
@@ -72,8 +121,10 @@ func (s *scene) serve() (socket string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	cmd := s.Background(s.ctx, "asplit", "serve", "--listen", net.JoinHostPort(at[open+1:end], "0"), "--idle", "5s", "--max-workers", strconv.Itoa(hosts),
-		"-n", strconv.Itoa(slots), "sh", script, strconv.Itoa(slots))
+	cmd := s.Background(s.ctx, "asplit", append([]string{
+		"serve", "--listen", net.JoinHostPort(at[open+1:end], "0"), "--idle", "5s", "--max-workers", strconv.Itoa(hosts),
+		"-n", strconv.Itoa(slots),
+	}, command...)...)
 	cmd.Stderr = said
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
