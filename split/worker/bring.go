@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,7 +120,7 @@ func (b *Bringer) execute(ctx context.Context, text string) task.Outcome {
 	if err == nil {
 		_, err = command.Run(ctx, command.Command{
 			Argv: []string{b.Task, a.Dir, strconv.FormatInt(a.N, 10), task.Stoppable},
-			Dir:  in.Dir, Env: in.Env, ExactEnv: true, Notice: noticeTime,
+			Dir:  in.Dir, Env: environment(in.Env, os.Environ()), ExactEnv: true, Notice: noticeTime,
 		})
 	}
 	if err == nil {
@@ -131,6 +133,26 @@ func (b *Bringer) execute(ctx context.Context, text string) task.Outcome {
 	}
 	o.Error = strings.ToValidUTF8(o.Error[:min(len(o.Error), maxWhy)], "")
 	return o
+}
+
+// environment returns a task's environment: that of the split, but what says of its job, and of the job's
+// processors, which are the worker's.
+func environment(split, worker []string) []string {
+	ofJob := func(v string) bool {
+		for _, prefix := range []string{"SLURM_", "SLURMD_", "LSB_", "LSF_", "LS_", "ASPLIT_", "CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES="} {
+			if strings.HasPrefix(v, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	all := slices.DeleteFunc(slices.Clone(split), ofJob)
+	for _, v := range worker {
+		if ofJob(v) {
+			all = append(all, v)
+		}
+	}
+	return all
 }
 
 const (
