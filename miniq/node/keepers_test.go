@@ -177,7 +177,7 @@ func TestKeepersAreReused(t *testing.T) {
 	for job := 1; job <= runs; job++ {
 		n.work = t.TempDir()
 		mask, mine := uint32(job%8), fmt.Sprintf("V%d=x", job)
-		n.start(job, `umask; pwd; echo /proc/$$/fd/*; for f in /proc/$PPID/fd/*; do readlink $f | sed 's/:.*//'; done; env | grep ^V`, mask, mine)
+		n.start(job, `umask; pwd; echo /proc/$$/fd/*; readlink /proc/$PPID/fd/* | sed 's/:.*//'; env | grep ^V`, mask, mine)
 		n.awaitEnd(job, 0)
 		lines := strings.Split(strings.TrimSpace(n.output(job)), "\n")
 		r := n.record(job)
