@@ -144,8 +144,8 @@ func (c *crew) place(host string, more bool, now time.Time) (m *member, stays bo
 // give gives a worker a task.
 func (m *member) give(n int64, now time.Time) { m.given, m.givenAt, m.sentAt = n, now, time.Time{} }
 
-// abandon has a worker end its task, which was executed elsewhere, and reports whether it will: one that
-// was not heard can't be told.
+// abandon has a worker end its task, which was executed elsewhere, and reports whether the worker can get
+// that order: it has been heard, and stays.
 func (m *member) abandon(n int64) bool {
 	if !m.heard || m.left {
 		return false

@@ -232,7 +232,8 @@ func TestLeftUndone(t *testing.T) {
 	}
 }
 
-// A worker is told to end a task that was executed elsewhere until it has; its next task waits meanwhile.
+// The order to end a task that was executed elsewhere is repeated until the worker has ended it. Its next task waits
+// meanwhile.
 func TestAbandon(t *testing.T) {
 	now := time.Unix(1100, 0)
 	c := begun(10, "n1", "n2")

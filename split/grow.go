@@ -71,7 +71,9 @@ func (g *growing) add(c *Core, result *task.Result) error {
 	if err == nil && g.added.size > before {
 		err = g.added.sync()
 	}
-	c.Added = g.added.size
+	if err == nil { // else it ends again
+		c.Added = g.added.size
+	}
 	return err
 }
 
@@ -83,33 +85,33 @@ func (g *growing) count() (int64, bool, error) {
 	return items, ended, err
 }
 
-// own returns the number of items, of some from first on, that are the input's.
-func (g *growing) own(first, count int64) (int64, error) {
+// divide returns how many of some items, from first on, are the input's, and where the others begin among
+// the added ones.
+func (g *growing) divide(first, count int64) (own, added int64, err error) {
 	items, ended, err := g.source.count()
 	if !ended {
-		return count, err
+		return count, 0, err
 	}
-	return min(max(items-first, 0), count), err
+	return min(max(items-first, 0), count), max(first-items, 0), err
 }
 
 func (g *growing) copy(to io.Writer, first, count int64) error {
-	own, err := g.own(first, count)
+	own, added, err := g.divide(first, count)
 	if err == nil && own > 0 {
 		err = g.source.copy(to, first, own)
 	}
 	if err == nil && own < count {
-		items, _, _ := g.source.count()
-		err = g.added.copy(to, first+own-items, count-own)
+		err = g.added.copy(to, added, count-own)
 	}
 	return err
 }
 
 func (g *growing) text(item int64) string {
-	if own, err := g.own(item, 1); own > 0 || err != nil {
+	own, added, err := g.divide(item, 1)
+	if own > 0 || err != nil {
 		return g.source.text(item)
 	}
-	items, _, _ := g.source.count()
-	return g.added.text(item-items, maxText)
+	return g.added.text(added, maxText)
 }
 
 func (g *growing) close() error { return errors.Join(g.source.close(), g.added.close()) }

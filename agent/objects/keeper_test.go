@@ -317,7 +317,7 @@ func TestObjectsOfOthers(t *testing.T) {
 	}
 }
 
-// A caller whose job can't be found yet is told to ask again.
+// The answer to a caller whose job can't be found yet says that it may ask again.
 func TestBusy(t *testing.T) {
 	k := open(t, Options{Dir: t.TempDir(), Host: "h1"})
 	defer k.Close()

@@ -24,7 +24,7 @@ type Queue struct {
 	mu       sync.Mutex
 	machines map[string]*machine
 	refused  map[string]string // records that can't be used, and what was said of them
-	changed  chan struct{}     // closed at the next change
+	news     backends.News
 }
 
 // ErrNone is wrapped where no machine has joined.
@@ -33,7 +33,7 @@ var ErrNone = errors.New("no machine has joined")
 // Open reads which machines have joined. Those that join later, or leave, are found with each Snapshot.
 func Open(dir string, log func(string)) (*Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{dir: dir, log: log, ctx: ctx, cancel: cancel, limit: lostTime, machines: map[string]*machine{}, refused: map[string]string{}, changed: make(chan struct{})}
+	q := &Queue{dir: dir, log: log, ctx: ctx, cancel: cancel, limit: lostTime, machines: map[string]*machine{}, refused: map[string]string{}}
 	if err := q.refresh(); err != nil {
 		cancel()
 		return nil, err
@@ -84,7 +84,7 @@ func (q *Queue) refresh() error {
 			m.setLeaving(r.Leaving)
 			continue
 		}
-		next := open(q.ctx, r, m, q.tell)
+		next := open(q.ctx, r, m, q.news.Tell)
 		if m != nil {
 			m.end()
 		}
@@ -103,31 +103,8 @@ func (q *Queue) refuse(host string, err error) {
 	}
 }
 
-// tell ends the waits of Changes.
-func (q *Queue) tell() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	close(q.changed)
-	q.changed = make(chan struct{})
-}
-
 // Changes returns a function that waits until a machine has changed since its last call.
-func (q *Queue) Changes() func(context.Context) error {
-	q.mu.Lock()
-	next := q.changed
-	q.mu.Unlock()
-	return func(ctx context.Context) error {
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		q.mu.Lock()
-		next = q.changed
-		q.mu.Unlock()
-		return nil
-	}
-}
+func (q *Queue) Changes() func(context.Context) error { return q.news.Changes() }
 
 // all returns the machines by name.
 func (q *Queue) all() []*machine {

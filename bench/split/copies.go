@@ -30,6 +30,8 @@ func measureCopies(ctx context.Context, o *options) (met bool, err error) {
 	}}
 	err = onFarm(ctx, on, func(f *farm.Farm, work string) error {
 		one := func() (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, runTime)
+			defer cancel()
 			cmd := f.Background(ctx, "asplit", "--no-qualify", "--quiet", "--slots", "3", "--round", cutRound, "--copies", "2", "sh", "-c", cutScript, "sh", "{}")
 			return timed(cmd, work, cutItems, func(results string) error { return checkSide(results, cutItems, true) })
 		}

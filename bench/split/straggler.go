@@ -32,9 +32,11 @@ func measureStragglers(ctx context.Context, o *options) ([]budget, error) {
 				{"one host is slow at the end", "slow", nil},
 				{"the same, --speculate", "slow", []string{"--speculate"}},
 			} {
-				cmd := f.Background(ctx, "asplit", append(append([]string{"--no-qualify", "--quiet", "--slots", "2", "--round", "60"}, one.options...),
+				limited, cancel := context.WithTimeout(ctx, runTime)
+				cmd := f.Background(limited, "asplit", append(append([]string{"--no-qualify", "--quiet", "--slots", "2", "--round", "60"}, one.options...),
 					"sh", "-c", straggleScript, "sh", one.how, "{}", strconv.Itoa(straggleSlow))...)
 				took, err := timed(cmd, work, straggleItems, func(results string) error { return checkSide(results, straggleItems, true) })
+				cancel()
 				if err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
 				}

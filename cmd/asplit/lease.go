@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -40,16 +38,9 @@ func bringCommand(p process) *cli.Command {
 			if err != nil {
 				return fmt.Errorf("find this host's name: %w", err)
 			}
-			ctx, stop := signal.NotifyContext(context.WithoutCancel(c.Context), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			b := &worker.Bringer{Name: os.Getenv(envWorker), Host: host, Slots: slots, Task: program, Log: func(text string) {
-				fmt.Fprintln(p.stderr, "asplit:", shell.Printable(text))
-			}}
-			err = b.Run(ctx, at)
-			if errors.Is(err, worker.ErrSignal) {
-				return &shell.ExitError{Code: 128 + int(syscall.SIGTERM), Err: err}
-			}
-			return err
+			return p.stand(c.Context, func(ctx context.Context, log func(string)) error {
+				return (&worker.Bringer{Name: os.Getenv(envWorker), Host: host, Slots: slots, Task: program, Log: log}).Run(ctx, at)
+			})
 		},
 	}
 }

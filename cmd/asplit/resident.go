@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -85,13 +84,7 @@ func residentCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := checkProgram(&d); err != nil {
-				return err
-			}
-			if c.Bool("dry-run") {
-				return p.dryRun(c, &d)
-			}
-			return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+			return p.begin(c, &d)
 		},
 	}
 }
@@ -170,12 +163,9 @@ func blocks(c *cli.Context) (in split.Input, err error) {
 
 // residentIdle returns how long a resident job's worker waits for work: it stays from one period to the
 // next, and ends some time after an asplit that was killed.
-func residentIdle(idle time.Duration, d *split.Definition) time.Duration {
+func residentIdle(r *split.Resident) time.Duration {
 	const more = 30 * time.Second
-	if d.Resident == nil {
-		return idle
-	}
-	return max(idle, d.Resident.Period+more)
+	return r.Period + more
 }
 
 // refuseResident returns an error for an option that a resident job can't have when it is resumed.

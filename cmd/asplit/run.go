@@ -37,13 +37,18 @@ func (p process) start(c *cli.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkProgram(&d); err != nil {
+	return p.begin(c, &d)
+}
+
+// begin begins the split of a definition, or prints its command lines (--dry-run).
+func (p process) begin(c *cli.Context, d *split.Definition) error {
+	if err := checkProgram(d); err != nil {
 		return err
 	}
 	if c.Bool("dry-run") {
-		return p.dryRun(c, &d)
+		return p.dryRun(c, d)
 	}
-	return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+	return p.runSplit(c, d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, *d, o) })
 }
 
 // retryFailed begins a split of the items of a joblog that failed.
@@ -69,13 +74,7 @@ func (p process) retryFailed(c *cli.Context, args []string) error {
 	if err := again(c, &d); err != nil {
 		return err
 	}
-	if err := checkProgram(&d); err != nil {
-		return err
-	}
-	if c.Bool("dry-run") {
-		return p.dryRun(c, &d)
-	}
-	return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+	return p.begin(c, &d)
 }
 
 // definitionFlags are the options that a definition keeps; againFlags those of them that a

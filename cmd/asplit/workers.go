@@ -31,13 +31,12 @@ func (p process) standing(c *cli.Context, d *split.Definition) (s split.Standing
 	if d.Leased > 0 { // a task of a lease begins at once as it is
 		return s, nil
 	}
-	idle := time.Duration(0)
-	if d.Resident == nil {
-		if idle, err = idleTime(c); err != nil {
-			return s, err
-		}
+	var idle time.Duration
+	if d.Resident != nil {
+		idle = residentIdle(d.Resident)
+	} else if idle, err = idleTime(c); err != nil {
+		return s, err
 	}
-	idle = residentIdle(idle, d)
 	s.Most = defaultWorkers
 	if c.IsSet("max-workers") {
 		if s.Most, err = strconv.Atoi(c.String("max-workers")); err != nil || s.Most < 1 || s.Most > mostWorkers {
@@ -81,15 +80,20 @@ func workerCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(context.WithoutCancel(c.Context), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			err = worker.Run(ctx, worker.Options{Dir: c.Args().First(), N: n, Idle: idle, Log: func(text string) {
-				fmt.Fprintln(p.stderr, "asplit:", shell.Printable(text))
-			}})
-			if errors.Is(err, worker.ErrSignal) {
-				return &shell.ExitError{Code: 128 + int(syscall.SIGTERM), Err: err}
-			}
-			return err
+			return p.stand(c.Context, func(ctx context.Context, log func(string)) error {
+				return worker.Run(ctx, worker.Options{Dir: c.Args().First(), N: n, Idle: idle, Log: log})
+			})
 		},
 	}
+}
+
+// stand runs a worker, whose context the queue's signal ends. log writes to its job's log.
+func (p process) stand(ctx context.Context, run func(ctx context.Context, log func(string)) error) error {
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := run(ctx, func(text string) { fmt.Fprintln(p.stderr, "asplit:", shell.Printable(text)) })
+	if errors.Is(err, worker.ErrSignal) {
+		return &shell.ExitError{Code: 128 + int(syscall.SIGTERM), Err: err}
+	}
+	return err
 }

@@ -127,16 +127,20 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 		cmd.Env = append(cmd.Env, "LC_ALL=C")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var late *time.Timer
 	cmd.Cancel = func() error {
-		kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		if c.Notice == 0 {
 			return kill()
 		}
-		time.AfterFunc(c.Notice, func() { _ = kill() })
+		late = time.AfterFunc(c.Notice, func() { _ = kill() })
 		return cmd.Process.Signal(syscall.SIGTERM)
 	}
 	cmd.WaitDelay = drainTime
 	err := cmd.Run()
+	if late != nil && late.Stop() {
+		_ = kill() // what it left behind: later the number may be another group's
+	}
 	if err == nil {
 		return stdout.Bytes(), nil
 	}

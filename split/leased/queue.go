@@ -28,14 +28,14 @@ type Queue struct {
 	slots  int
 	close  context.CancelFunc
 	ended  chan struct{} // the connection has ended
+	news   backends.News
 
-	mu      sync.Mutex
-	last    int64
-	jobs    map[int64]*job
-	done    []int64 // jobs that ended, the oldest first
-	dirs    map[string]bool
-	err     error         // why the connection ended
-	changed chan struct{} // closed at the next change
+	mu   sync.Mutex
+	last int64
+	jobs map[int64]*job
+	done []int64 // jobs that ended, the oldest first
+	dirs map[string]bool
+	err  error // why the connection ended
 }
 
 // job is a task.
@@ -46,6 +46,9 @@ type job struct {
 	lease   uint64 // 0: none
 	killed  bool
 }
+
+// request returns the ID of its request.
+func (j *job) request() string { return fmt.Sprintf("%d.%d", j.ID.Job, j.attempt) }
 
 // requestBody is a request for a slot with a task.
 type requestBody struct {
@@ -67,7 +70,7 @@ var ErrRefused = errors.New("asplit serve refuses")
 func Open(at client.Place, slots int) (*Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &Queue{
-		slots: slots, close: cancel, ended: make(chan struct{}), jobs: map[int64]*job{}, dirs: map[string]bool{}, changed: make(chan struct{}),
+		slots: slots, close: cancel, ended: make(chan struct{}), jobs: map[int64]*job{}, dirs: map[string]bool{},
 	}
 	stranger, err := client.Open(ctx, at)
 	if err == nil {
@@ -102,7 +105,7 @@ func (q *Queue) read() {
 		if err := q.client.Next(&l); err != nil {
 			q.mu.Lock()
 			q.err = fmt.Errorf("asplit serve has ended, or its host is away: %w", err)
-			q.tell()
+			q.news.Tell()
 			q.mu.Unlock()
 			return
 		}
@@ -125,7 +128,7 @@ func (q *Queue) read() {
 			j.lease, j.State, j.Hosts, again = 0, backends.Pending, nil, j
 			j.attempt++
 		}
-		q.tell()
+		q.news.Tell()
 		q.mu.Unlock()
 		if again != nil {
 			q.again(again, l.Revoke)
@@ -138,10 +141,10 @@ const killedStatus = 137
 
 // find returns the job of a request; nil: it has ended, or the request is an earlier one of it. The caller has the lock.
 func (q *Queue) find(request string) *job {
-	number, attempt, _ := strings.Cut(request, ".")
+	number, _, _ := strings.Cut(request, ".")
 	n, err := strconv.ParseInt(number, 10, 64)
 	j := q.jobs[n]
-	if err != nil || j == nil || j.State.Ended() || attempt != strconv.Itoa(j.attempt) {
+	if err != nil || j == nil || j.State.Ended() || j.request() != request {
 		return nil
 	}
 	return j
@@ -161,12 +164,6 @@ func (q *Queue) end(j *job, status int) {
 	}
 }
 
-// tell ends the waits of Changes. The caller has the lock.
-func (q *Queue) tell() {
-	close(q.changed)
-	q.changed = make(chan struct{})
-}
-
 // again requests a slot for a job whose worker has ended.
 func (q *Queue) again(j *job, lease uint64) {
 	// It may have ended with its worker.
@@ -175,7 +172,7 @@ func (q *Queue) again(j *job, lease uint64) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.end(j, 1)
-		q.tell()
+		q.news.Tell()
 	}
 }
 
@@ -183,7 +180,7 @@ func (q *Queue) again(j *job, lease uint64) {
 func (q *Queue) request(j *job) error {
 	q.mu.Lock()
 	body := j.body
-	body.ID = fmt.Sprintf("%d.%d", j.ID.Job, j.attempt)
+	body.ID = j.request()
 	q.mu.Unlock()
 	text, err := json.Marshal(body)
 	if err == nil {
@@ -202,8 +199,8 @@ func host(n int) string { return "slot-" + strconv.Itoa(n) }
 func (q *Queue) Snapshot(context.Context, time.Time) (*backends.Snapshot, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.err; err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
 	}
 	s := new(backends.Snapshot)
 	for n := range q.slots {
@@ -270,8 +267,8 @@ func (q *Queue) add(s *backends.Spec) (*job, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.err; err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
 	}
 	if !q.dirs[dir] {
 		if err := (task.Surroundings{Dir: s.Dir, Env: s.Env}).Write(dir); err != nil {
@@ -303,15 +300,14 @@ func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 		case j.lease != 0:
 			path = "leases/" + strconv.FormatUint(j.lease, 10)
 		default:
-			path = fmt.Sprintf("requests/%d.%d", j.ID.Job, j.attempt)
+			path = "requests/" + j.request()
 		}
-		if path != "" {
-			j.killed = true
-		}
-		q.mu.Unlock()
 		if path == "" {
+			q.mu.Unlock()
 			continue
 		}
+		j.killed = true
+		q.mu.Unlock()
 		err := q.client.Call(http.MethodDelete, path, "", nil)
 		q.mu.Lock()
 		if refused := new(client.Error); errors.As(err, &refused) && refused.Status == http.StatusNotFound { // it ends, or was granted a slot, at this moment
@@ -319,7 +315,7 @@ func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 		}
 		if err == nil && !j.State.Ended() {
 			q.end(j, killedStatus)
-			q.tell()
+			q.news.Tell()
 		}
 		errs[i] = err
 		q.mu.Unlock()
@@ -328,19 +324,4 @@ func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 }
 
 // Changes returns a function that waits until a job has changed since its last call.
-func (q *Queue) Changes() func(context.Context) error {
-	q.mu.Lock()
-	next := q.changed
-	q.mu.Unlock()
-	return func(ctx context.Context) error {
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		next = q.changed
-		return nil
-	}
-}
+func (q *Queue) Changes() func(context.Context) error { return q.news.Changes() }

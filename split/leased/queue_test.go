@@ -50,7 +50,7 @@ func manager(t *testing.T, limits lease.Limits) (at client.Place, end func()) {
 func bring(t *testing.T, at client.Place, name, script string) (kill func()) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "asplit-task")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

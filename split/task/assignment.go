@@ -40,7 +40,7 @@ func encode(v any) (string, error) {
 
 // ParseAssignment reads an assignment.
 func ParseAssignment(text string) (a Assignment, err error) {
-	if err := decode(text, &a); err != nil {
+	if err := decode([]byte(text), &a); err != nil {
 		return Assignment{}, fmt.Errorf("read what to execute: %w", err)
 	}
 	if !filepath.IsAbs(a.Dir) || filepath.Clean(a.Dir) != a.Dir || a.N < 1 {
@@ -51,7 +51,7 @@ func ParseAssignment(text string) (a Assignment, err error) {
 
 // ParseOutcome reads an outcome.
 func ParseOutcome(text string) (o Outcome, err error) {
-	if err := decode(text, &o); err != nil {
+	if err := decode([]byte(text), &o); err != nil {
 		return Outcome{}, fmt.Errorf("read what a worker says: %w", err)
 	}
 	if o.Status < 0 || o.Status > 255 || o.Status == 0 && o.Error != "" {
@@ -61,8 +61,8 @@ func ParseOutcome(text string) (o Outcome, err error) {
 }
 
 // decode reads one object, with the fields of v alone.
-func decode(text string, v any) error {
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+func decode(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return err
@@ -107,7 +107,7 @@ func ReadSurroundings(dir string) (s Surroundings, err error) {
 	}
 	text, err := trusted.ReadPrivate(filepath.Join(dir, fileSurroundings), maxSurroundings, trusted.Others)
 	if err == nil {
-		err = decode(string(text), &s)
+		err = decode(text, &s)
 	}
 	if err == nil && !filepath.IsAbs(s.Dir) {
 		err = errors.New("it names no directory")

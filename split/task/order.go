@@ -2,7 +2,6 @@ package task
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,7 +136,7 @@ func (o *Order) number(at int64) int64 {
 	return o.First + at
 }
 
-// MaxItems is the most items of one task: what is kept of each while it runs, 64
+// MaxItems is the most items of one task: what is kept of each while it runs, 100
 // bytes, must fit into the memory of the smallest host.
 const MaxItems = 1 << 20
 
@@ -167,9 +166,7 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	if err != nil {
 		return Order{}, 0, fmt.Errorf("read the task: its first line is not whole: %w", err)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&o); err != nil {
+	if err := decode(line, &o); err != nil {
 		return Order{}, 0, fmt.Errorf("read the task: %w", err)
 	}
 	mode := o.Mode == Each || o.Mode == Whole || o.Mode == Feed
