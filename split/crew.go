@@ -53,6 +53,7 @@ type member struct {
 	given    int64     // the open task that it has or is to take; 0: none
 	givenAt  time.Time // when that was
 	sentAt   time.Time // the last order
+	asked    time.Time // the first order that was not answered; zero: all were
 	longest  time.Duration
 	drop     int64 // the task that it is to end, as it was executed elsewhere; 0: none
 	left     bool  // it is not to be given anything any more
@@ -154,6 +155,28 @@ func (m *member) abandon(n int64) bool {
 	return true
 }
 
+// ask notes that an order was sent.
+func (m *member) ask(now time.Time) {
+	if m.asked.IsZero() {
+		m.asked = now
+	}
+}
+
+// Bounds of the time that a worker has to answer the order to end: one that has not ended what it was
+// to drop may be on a lost host. The jobs of those that do not answer are killed.
+const (
+	byeTime  = 2 * time.Second
+	dropTime = byeTime / 4
+)
+
+// mayAnswer reports whether it is worth while to wait for a worker's answer.
+func (m *member) mayAnswer(now time.Time) bool {
+	if m.drop != 0 {
+		return m.heard && now.Sub(m.asked) < dropTime
+	}
+	return m.heard && now.Sub(m.asked) < byeTime
+}
+
 // due reports whether a worker's job might reach its run limit in the next task.
 func (m *member) due(now time.Time) bool {
 	return m.limit > 0 && now.Add(2*m.longest+limitSpare).After(m.began.Add(m.limit))
@@ -178,6 +201,7 @@ func (c *crew) release(n need, now time.Time) (all []*member) {
 		}
 		if _, part := n.hosts[m.Host]; !n.more || !part || m.outgrown(n.slots(m.Host)) || m.due(now) {
 			m.left = true
+			m.ask(now)
 			all = append(all, m)
 		}
 	}
@@ -206,7 +230,7 @@ func (c *crew) hear(n int64, s WorkerState) verdict {
 		return v
 	}
 	c.reached = true
-	m.state, m.heard = s, true
+	m.state, m.heard, m.asked = s, true, time.Time{}
 	if s.Running > m.drop || s.Done >= m.drop {
 		m.drop = 0
 	}
@@ -252,6 +276,7 @@ func (c *crew) orders(now time.Time) map[int64]WorkerOrder {
 			continue
 		}
 		m.sentAt = now
+		m.ask(now)
 		all[m.N] = o
 	}
 	return all

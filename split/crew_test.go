@@ -269,3 +269,30 @@ func TestAbandon(t *testing.T) {
 		t.Error("a worker that leaves, or was never heard, is believed to end its task")
 	}
 }
+
+// The end of a run does not wait long for a worker that has not ended what it was to drop.
+func TestMayAnswer(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := begun(10, "n1", "n2")
+	m := c.members[1]
+	if c.add(&row{Task: Task{N: 11}, Worker: 11}, "n3", 0).mayAnswer(now) {
+		t.Error("a worker that was never heard")
+	}
+	running := WorkerState{Run: "a", Seq: 1, Done: 1, Running: 7}
+	c.hear(1, running)
+	m.ask(now)
+	m.ask(now.Add(byeTime)) // the first one counts
+	if !m.mayAnswer(now.Add(byeTime-1)) || m.mayAnswer(now.Add(byeTime)) {
+		t.Error("a worker that was told to end")
+	}
+	c.hear(1, running)
+	m.abandon(7)
+	c.orders(now)
+	if !m.mayAnswer(now.Add(dropTime-1)) || m.mayAnswer(now.Add(dropTime)) {
+		t.Error("a worker that was to drop its task")
+	}
+	c.hear(1, running)
+	if m.ask(now.Add(byeTime)); !m.mayAnswer(now.Add(byeTime)) {
+		t.Error("a worker that answered meanwhile")
+	}
+}

@@ -24,9 +24,11 @@ const (
 	fileItems = "items"
 	fileAdded = "added"
 	fileLock  = "lock"
+	fileStatus = "status"
 )
 
-// lockTime bounds OpenDir's wait for another process to release the split.
+// lockTime bounds the wait for another process to release the split: one that was killed, or that
+// asks whether the split runs.
 const lockTime = 3 * time.Second
 
 // Dir is a split's directory, locked by this process.
@@ -54,7 +56,7 @@ func CreateDir(work, name string) (*Dir, string, error) {
 		}
 		err := os.Mkdir(filepath.Join(folder, name), 0o700)
 		if err == nil {
-			d, err := lockDir(filepath.Join(folder, name), 0)
+			d, err := lockDir(filepath.Join(folder, name))
 			return d, name, err
 		}
 		if !errors.Is(err, fs.ErrExist) || given {
@@ -86,16 +88,15 @@ func OpenDir(work, name string) (*Dir, string, error) {
 			return nil, "", err
 		}
 	}
-	d, err := lockDir(path, lockTime)
+	d, err := lockDir(path)
 	return d, name, err
 }
 
 func latest(folder string) (string, error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("list the splits: %w", err)
+	entries, err := splitsIn(folder)
+	if err != nil {
+		return "", err
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || CheckName(e.Name()) != nil })
 	if len(entries) == 0 {
 		return "", fmt.Errorf("nothing to resume in %s: each split has ended, or was started in another directory", filepath.Dir(folder))
 	}
@@ -119,8 +120,8 @@ func beganAt(folder string, e fs.DirEntry) int64 {
 
 // lockDir locks a split's directory. It waits for a process that was killed just now
 // and may need a moment to be gone. The error wraps ErrBusy if one holds the lock.
-func lockDir(path string, wait time.Duration) (*Dir, error) {
-	f, err := flock.Open(context.Background(), filepath.Join(path, fileLock), wait)
+func lockDir(path string) (*Dir, error) {
+	f, err := flock.Open(context.Background(), filepath.Join(path, fileLock), lockTime)
 	if errors.Is(err, flock.ErrHeld) {
 		err = ErrBusy
 	}

@@ -484,6 +484,9 @@ func (r *runner) writeOrder(w *row) (err error) {
 		Number: r.def.Input.position(r.def.Input.Number(w.First)), Retries: r.def.Retries, Timeout: r.def.Timeout,
 		Halt: r.def.Halt.When, Fails: r.def.Halt.Fails,
 	}
+	if r.def.States {
+		o.Tell = r.def.Name
+	}
 	if r.resident != nil {
 		o.Period = r.core.Blocks.Period
 		for i := range w.Count {

@@ -72,6 +72,7 @@ type TaskReport struct {
 	Ended     *time.Time  `json:"ended,omitempty"`   // its last item, by its host's clock
 	Seen      *time.Time  `json:"seen,omitempty"`
 	CopyOf    int64       `json:"copy_of,omitempty"` // the task whose items it executed, too; 0: it is no copy
+	Lease     uint64      `json:"lease,omitempty"`   // of asplit serve, the last one that the task had; 0: none, or it is not known any more
 	Worker    int64       `json:"worker,omitempty"`  // it was given to a standing worker: the task that its job began with; 0: it has a job of its own
 }
 

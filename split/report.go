@@ -12,6 +12,12 @@ func (r *runner) roundReport(e endedRound) RoundReport {
 	return RoundReport{Round: e.N, Began: e.Began, Ended: e.Ended, Gap: e.Gap, First: e.First, Last: e.Last, Under: e.Under}
 }
 
+// leases is a queue whose jobs are tasks of leases.
+type leases interface {
+	// Lease returns the last lease that a job had; 0: none is known.
+	Lease(job int64) uint64
+}
+
 func (r *runner) taskReport(w *row) TaskReport {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
@@ -23,10 +29,14 @@ func (r *runner) taskReport(w *row) TaskReport {
 	if given == w.N { // its own job, which stayed
 		given = 0
 	}
+	var lease uint64
+	if q, ok := r.Queue.(leases); ok {
+		lease = q.Lease(w.Job)
+	}
 	states := map[TaskState]string{Open: "open", Done: "done", Returned: "back", Killer: "killer", Superseded: "superseded"}
 	return TaskReport{
 		Task: w.N, Host: w.Host, First: r.def.Input.Number(w.First), Items: w.Count, Took: w.Took.Seconds(), State: states[w.State],
-		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen), Worker: given, CopyOf: w.CopyOf,
+		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen), Lease: lease, Worker: given, CopyOf: w.CopyOf,
 	}
 }
 
@@ -71,6 +81,13 @@ func (r *runner) loadReports() []LoadReport {
 
 // progress reports how far the split is.
 func (r *runner) progress(have int64, ended bool) {
+	p := r.progressNow(have, ended)
+	r.notify(func(to Reporter) { to.Progress(p) })
+	r.writeStatus(&p, StateRuns)
+}
+
+// progressNow returns how far the split is.
+func (r *runner) progressNow(have int64, ended bool) Progress {
 	p := Progress{
 		Total: -1, Round: r.core.Round, Open: len(r.core.Open()), Gap: r.gap, HasGap: r.hasGap, Shares: r.core.Balance.Shares(), LastSeen: r.lastSeen,
 	}
@@ -93,5 +110,5 @@ func (r *runner) progress(have int64, ended bool) {
 	if left := p.Total - p.Items; p.Rate > 0 && left > 0 && p.Period == 0 {
 		p.Left = time.Duration(float64(left) / p.Rate * float64(time.Second))
 	}
-	r.notify(func(to Reporter) { to.Progress(p) })
+	return p
 }

@@ -64,6 +64,7 @@ type runner struct {
 	gap              float64
 	hasGap           bool
 	runBegan         time.Time
+	statusAt         time.Time // of the last status
 	runItems         int64 // ended in this run
 
 	reportMu sync.Mutex
@@ -472,10 +473,11 @@ func (r *runner) finish() error {
 	if err := r.source.close(); err != nil {
 		return r.withResumeHint(err)
 	}
-	if !r.Keep {
-		if err := errors.Join(r.store.Close(), r.dir.Remove()); err != nil {
-			return err
-		}
+	if r.Keep {
+		p := r.progressNow(r.delivery.items, true)
+		r.writeStatus(&p, StateEnded)
+	} else if err := errors.Join(r.store.Close(), r.dir.Remove()); err != nil {
+		return err
 	}
 	if n := r.delivery.failed; n > 0 {
 		return fmt.Errorf("%w: %d of %d", ErrItems, n, r.delivery.items)

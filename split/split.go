@@ -38,6 +38,7 @@ type Definition struct {
 	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
 	Copies    int           `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
 	Adds      bool          `json:",omitempty"` // items may add items (R56)
+	States    bool          `json:",omitempty"` // state objects of jobs say how far their tasks are (R56)
 	Resident  *Resident     `json:",omitempty"` // the items are blocks, which are computed each period (R55); nil: each item once
 	Leased    int           `json:",omitempty"` // it runs on so many slots of asplit serve at most (R56); 0: on the queue
 	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue

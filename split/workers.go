@@ -321,9 +321,6 @@ func (r *runner) slotsOn(host string) int {
 	return slots
 }
 
-// byeTime bounds the wait for workers that have the order to end. The jobs of the others are killed.
-const byeTime = 2 * time.Second
-
 // endWorkers ends all workers, and closes the bus. With wait it returns when the queue says that
 // their jobs have ended.
 func (r *runner) endWorkers(wait bool) {
@@ -332,20 +329,20 @@ func (r *runner) endWorkers(wait bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), byeTime)
 	defer cancel()
-	again := time.NewTicker(byeTime / 4)
+	again := time.NewTicker(dropTime)
 	defer again.Stop()
 	for ctx.Err() == nil {
-		var left []*member
+		wait := false
 		for _, m := range r.crew.ordered() {
 			if !m.ended && !m.awaiting {
+				now := time.Now()
 				m.left = true
+				m.ask(now)
 				r.send(m.N, WorkerOrder{Run: m.state.Run, Seq: m.state.Seq, End: true, Drop: m.drop})
-				if m.heard {
-					left = append(left, m)
-				}
+				wait = wait || m.mayAnswer(now)
 			}
 		}
-		if len(left) == 0 {
+		if !wait {
 			break
 		}
 		select {

@@ -129,6 +129,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "speculate", Usage: "begin a task that takes twice as long as the others of its round on an idle host, too: the first result counts", DisableDefaultText: true},
 		&cli.StringFlag{Name: "copies", Usage: "execute each task on `N` hosts (1 to 8) at the same time: the first result counts, and a host that is lost costs no time"},
 		&cli.BoolFlag{Name: "adds", Usage: "items may add items to the run: asplit add", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "states", Usage: "each job says in its state object how far its task is: ajobs -o progress, ajobs -l and the page show it", DisableDefaultText: true},
 		&cli.StringFlag{Name: "joblog", Usage: "write a line for each item to the new `FILE`: number, start, seconds, exit, host"},
 		&cli.StringFlag{Name: "retry-failed", Usage: "run the items again that failed, by the command and options of this `JOBLOG`"},
 		&cli.BoolFlag{Name: "tag", Usage: "begin each line of an item's output with the item and a tab", DisableDefaultText: true},

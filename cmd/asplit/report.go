@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
 
@@ -51,6 +52,17 @@ func printLoads(w io.Writer, loads []split.LoadReport) error {
 	return table.Print(w, table.Text, t, nil)
 }
 
+// executedBy says what executes a task, or executed it.
+func executedBy(t *split.TaskReport) string {
+	switch {
+	case t.Lease != 0:
+		return "lease " + strconv.FormatUint(t.Lease, 10)
+	case t.Worker != 0:
+		return "worker"
+	}
+	return "job"
+}
+
 // printReport prints the rounds, a row for each task of theirs, the hosts' loads, and what it
 // all came to.
 func printReport(w io.Writer, r *split.Report) error {
@@ -61,11 +73,7 @@ func printReport(w io.Writer, r *split.Report) error {
 			if task.Took > 0 {
 				rate = fmt.Sprintf("%.1f", float64(task.Items)/task.Took)
 			}
-			by := "job"
-			if task.Worker != 0 {
-				by = "worker"
-			}
-			t.Row(round.Round, task.Host, task.Items, fmt.Sprintf("%.2f", task.Took), rate, percent(round.Gap), by, task.State)
+			t.Row(round.Round, task.Host, task.Items, fmt.Sprintf("%.2f", task.Took), rate, percent(round.Gap), executedBy(&task), task.State)
 		}
 	}
 	if err := table.Print(w, table.Text, t, nil); err != nil {

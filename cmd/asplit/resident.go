@@ -55,7 +55,7 @@ func residentCommand(p process) *cli.Command {
 		&cli.StringFlag{Name: "periods", Usage: "end after `N` periods (default: when it is interrupted)"},
 	}...)
 	shared := []string{
-		"J", "shell", "joined", "join-dir", "hosts", "slots", "profile", "no-qualify", "retries", "timeout", "tag", "dry-run", "workers", "max-workers", "quiet",
+		"J", "shell", "joined", "join-dir", "hosts", "slots", "profile", "no-qualify", "retries", "timeout", "tag", "states", "dry-run", "workers", "max-workers", "quiet",
 	}
 	refused := residentRefused()
 	for _, f := range flags() {

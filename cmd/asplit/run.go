@@ -83,7 +83,7 @@ var (
 	definitionFlags = []string{
 		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir", "from-here",
 	}
-	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies", "adds"}
+	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies", "adds", "states"}
 )
 
 // refuse returns an error if one of these options is set.
@@ -311,7 +311,7 @@ func again(c *cli.Context, d *split.Definition) (err error) {
 			return shell.Usagef("--halt: %w", err)
 		}
 	}
-	d.Speculate, d.Adds = c.Bool("speculate") || d.Speculate, c.Bool("adds") || d.Adds
+	d.Speculate, d.Adds, d.States = c.Bool("speculate") || d.Speculate, c.Bool("adds") || d.Adds, c.Bool("states") || d.States
 	if c.IsSet("copies") {
 		if d.Copies, err = strconv.Atoi(c.String("copies")); err != nil || d.Copies < 1 || d.Copies > split.MaxCopies {
 			return shell.Usagef("--copies %q: want a number from 1 to %d", c.String("copies"), split.MaxCopies)

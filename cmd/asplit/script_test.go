@@ -12,7 +12,7 @@ import (
 // TestScripts types command lines at a real miniqd.
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
-	built := programs.Build(t, "asplit", "asplit-task")
+	built := programs.Build(t, "asplit", "asplit-task", "astate")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {

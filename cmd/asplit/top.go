@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -17,13 +21,15 @@ import (
 	"github.com/allotment-hpc/allotment/internal/listen"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/lease"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 func topCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name:        "top",
-		Usage:       "list the workers, leases and waiting requests of asplit serve",
-		Description: "Requests are listed in the order in which they are served. CORES are free and all, or those of each slot.",
+		Usage:       "list the splits of this directory and their tasks, and the workers, leases and waiting requests of asplit serve",
+		Description: "Of a split that runs the tasks that have not ended are listed. Requests are listed in the order in which they are served.\n" +
+			"CORES are free and all, or those of each slot.",
 		Flags:       append([]cli.Flag{nameFlag("ask the manager `NAME`; default: the one without a name")}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			format, err := table.FormatOf(c)
@@ -37,13 +43,26 @@ func topCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			v, err := askView(c.Context, name)
+			all := new(overview)
+			if all.Splits, err = split.Statuses("."); err != nil {
+				return err
+			}
+			all.View, err = askView(c.Context, name)
+			if len(all.Splits) > 0 && name == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+				all.View, err = nil, nil // no asplit serve runs
+			}
 			if err != nil {
 				return err
 			}
-			return printView(p.stdout, format, v)
+			return printOverview(p.stdout, format, all)
 		},
 	}
+}
+
+// overview is what top shows.
+type overview struct {
+	Splits []split.Status `json:"splits"`
+	*lease.View           // nil: no asplit serve runs
 }
 
 const maxView = 256 << 20 // bytes
@@ -77,11 +96,68 @@ func askView(ctx context.Context, name string) (*lease.View, error) {
 	return &v, nil
 }
 
-// printView prints three tables, or one value.
-func printView(out io.Writer, format table.Format, v *lease.View) error {
+// printOverview prints the tables of the splits, if there are any, and of asplit serve, or one value.
+func printOverview(out io.Writer, format table.Format, all *overview) error {
 	if format == table.JSON {
-		return table.Print(out, format, nil, v)
+		return table.Print(out, format, nil, all)
 	}
+	var tables []*table.Table
+	if len(all.Splits) > 0 {
+		splits, tasks := splitTables(all.Splits)
+		tables = append(tables, splits, tasks)
+	}
+	if all.View != nil {
+		tables = append(tables, viewTables(all.View)...)
+	}
+	for i, t := range tables {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := table.Print(out, format, t, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitTables returns the splits, and the tasks of those that run.
+func splitTables(all []split.Status) (splits, tasks *table.Table) {
+	splits = table.New("split", "state", "items", "total", "failed", "items_per_second", "left", "round", "workers")
+	tasks = table.New("split", "task", "host", "first", "items", "by", "copy_of")
+	for i := range all {
+		s := &all[i]
+		total, round := "-", strconv.Itoa(s.Round)
+		if s.Total >= 0 {
+			total = strconv.FormatInt(s.Total, 10)
+		}
+		if s.Period > 0 {
+			round = "period " + strconv.FormatInt(s.Period, 10)
+		}
+		rate, left := "-", "-"
+		if s.State == split.StateRuns && s.Rate > 0 {
+			rate = fmt.Sprintf("%.3g", s.Rate)
+		}
+		if s.State == split.StateRuns && s.Left > 0 {
+			left = seconds(time.Duration(s.Left * float64(time.Second)))
+		}
+		splits.Row(s.Name, s.State, s.Items, total, s.Failed, rate, left, round, s.Workers)
+		if s.State != split.StateRuns {
+			continue
+		}
+		for j := range s.Tasks {
+			t := &s.Tasks[j]
+			copied := "-"
+			if t.CopyOf != 0 {
+				copied = strconv.FormatInt(t.CopyOf, 10)
+			}
+			tasks.Row(s.Name, t.Task, t.Host, t.First, t.Items, executedBy(t), copied)
+		}
+	}
+	return splits, tasks
+}
+
+// viewTables returns what asplit serve knows.
+func viewTables(v *lease.View) []*table.Table {
 	workers := table.New("host", "worker", "state", "leases", "cores", "memory")
 	for _, w := range v.Workers {
 		workers.Row(w.Host, w.Worker, w.State, w.Leases, cores(w.FreeMilli)+"/"+cores(w.Milli), memory(w.FreeMemory)+"/"+memory(w.Memory))
@@ -102,15 +178,7 @@ func printView(out io.Writer, format table.Format, v *lease.View) error {
 		}
 		waiting.Row(r.ID, r.Holder, r.Job, r.Priority, r.Slots, cores(r.Milli), memory(r.Memory), state)
 	}
-	for i, t := range []*table.Table{workers, leases, waiting} {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		if err := table.Print(out, format, t, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return []*table.Table{workers, leases, waiting}
 }
 
 // cores is a number of milli-cores in cores.

@@ -18,6 +18,9 @@ var ErrHeld = errors.New("another process has locked it")
 // Try locks a file, or fails at once with ErrHeld.
 func Try(f *os.File) error { return try(f, syscall.LOCK_EX) }
 
+// TryShared is Try for a lock that many processes hold together.
+func TryShared(f *os.File) error { return try(f, syscall.LOCK_SH) }
+
 func try(f *os.File, how int) error {
 	err := lock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -285,6 +285,16 @@ func (q *Queue) add(s *backends.Spec) (*job, error) {
 	return j, nil
 }
 
+// Lease returns the last lease that a job had; 0: it had none, or is not known any more.
+func (q *Queue) Lease(number int64) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if j := q.jobs[number]; j != nil {
+		return j.lease
+	}
+	return 0
+}
+
 // Kill ends jobs: leases end, and requests are cancelled.
 func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 	errs := make(backends.Errors, len(ids))

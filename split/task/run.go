@@ -94,8 +94,9 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	}
 	e.to = newWriter(f, e.order.First, e.order.Count)
 	began := time.Now()
-	ended, unwatched := e.watchHalt(), e.watchStop()
+	ended, unwatched, told := e.watchHalt(), e.watchStop(), e.tell()
 	err = e.executeAll()
+	told()
 	ended()
 	unwatched()
 	var stopped error

@@ -1,0 +1,71 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// Times of what a task says of itself.
+const (
+	tellEvery = 5 * time.Second
+	tellTime  = 5 * time.Second // bounds one word
+)
+
+// tell says in the state object of the job that executes a task how far the task is, from its beginning
+// until the returned function is called (R56). An error does not matter: the words are for people.
+func (e *execution) tell() (ended func()) {
+	if e.order.Tell == "" {
+		return func() {}
+	}
+	program := astate()
+	stop := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		every := time.NewTicker(tellEvery)
+		defer every.Stop()
+		for {
+			e.tellOnce(program)
+			select {
+			case <-every.C:
+			case <-stop:
+				return
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		telling.Wait()
+		e.tellOnce(program)
+	}
+}
+
+// tellOnce says it once.
+func (e *execution) tellOnce(program string) {
+	e.mu.Lock()
+	done := e.to.ended
+	e.mu.Unlock()
+	text := fmt.Sprintf("%s task %d: %d of %d items from %d", e.order.Tell, e.n, done, e.order.Count, e.order.First)
+	argv := []string{program, "progress", strconv.FormatInt(100*done/e.order.Count, 10), text}
+	_, _ = command.Run(context.Background(), command.Command{Argv: argv, Env: e.env, Timeout: tellTime})
+}
+
+// astate is the program that writes into a job's state object: the one beside this program, if there is one.
+func astate() string {
+	const name = "astate"
+	path, err := os.Executable()
+	if err == nil {
+		path = filepath.Join(filepath.Dir(path), name)
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return name
+	}
+	return path
+}
