@@ -33,7 +33,7 @@ func main() {
 	flags.IntVar(&o.tasks, "tasks", 100_000, "number of tasks that spawn nothing (workers)")
 	flags.IntVar(&o.crowd, "crowd", 1000, "number of hosts with a worker each (workers)")
 	flags.IntVar(&o.pairs, "pairs", 5, "how often what is compared runs, in turn (workers)")
-	flags.StringVar(&o.only, "only", "", "run only this part: workers and its parts crowd, tasks and stragglers (only if named), copies (only if named; needs root and Slurm), side, qualify, equal, step, rate, parallel, halved")
+	flags.StringVar(&o.only, "only", "", "run only this part: workers and its parts crowd, tasks, stragglers and resident (only if named), copies (only if named; needs root and Slurm), side, qualify, equal, step, rate, parallel, halved")
 	flags.StringVar(&o.reports, "reports", "", "write asplit's reports to this directory")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	if flags.NArg() > 0 || o.items < 1 || o.spawned < 1 || o.grants < 1 || o.tasks < 1 || o.crowd < 2 || o.pairs < 1 || o.single < 1 || o.halved < 1 || o.round <= 0 {
@@ -49,7 +49,13 @@ func main() {
 	case o.only == "tasks":
 		_, err = measureTasks(ctx, &o)
 	case o.only == "stragglers":
-		_, err = measureStragglers(farm.WithParent(ctx), &o)
+		var all []budget
+		all, err = measureStragglers(farm.WithParent(ctx), &o)
+		met = judge(all)
+	case o.only == "resident":
+		var all []budget
+		all, err = measureResident(farm.WithParent(ctx), &o)
+		met = judge(all)
 	case o.only == "copies":
 		met, err = measureCopies(farm.WithParent(ctx), &o)
 	case o.only == "workers":
@@ -57,7 +63,7 @@ func main() {
 	case o.wants("side"):
 		met, err = sideBySide(farm.WithParent(ctx), o.programs)
 	}
-	if err == nil && !slices.Contains([]string{"side", "workers", "crowd", "tasks", "stragglers", "copies"}, o.only) {
+	if err == nil && !slices.Contains([]string{"side", "workers", "crowd", "tasks", "stragglers", "resident", "copies"}, o.only) {
 		quotas := false
 		quotas, err = measure(farm.WithParent(ctx), o)
 		met = met && (quotas || errors.Is(err, errNoCgroup))

@@ -69,17 +69,26 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	resident, err := measureResident(ctx, o)
+	if err != nil {
+		return false, err
+	}
 	crowded, err := measureCrowd(ctx, o.crowd)
 	if err != nil {
 		return false, err
 	}
+	return judge(slices.Concat(all, spawned, granted, dispatched, straggled, resident, crowded)), nil
+}
+
+// judge prints budgets, and reports whether all are met.
+func judge(all []budget) (met bool) {
 	met = true
 	printf("\nbudgets")
-	for _, l := range slices.Concat(all, spawned, granted, dispatched, straggled, crowded) {
+	for _, l := range all {
 		printf("  %-10s  %s: %.3f of %.3f", l.verdict(), l.what, l.value, l.limit)
 		met = met && l.verdict() != "missed"
 	}
-	return met, nil
+	return met
 }
 
 // measureRounds returns the median time in seconds of a round of one item on a farm of one slot,
