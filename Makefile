@@ -189,7 +189,7 @@ laws: ## the laws on LAWS_CHECKS random farms
 	if [ -z "$$packages" ]; then echo 'skip: no laws yet'; exit 0; fi; \
 	set -x; $(GO) test $$packages -count=1 -timeout=120m -run '^Test(Heavy)?Law' -rapid.checks=$(LAWS_CHECKS) -v
 
-breaks: ## break each law by a small patch: exactly that law must fail (those of the crash tests: make test-crash; PART=0/3: each third)
+breaks: ## break each law by a small patch: exactly that law must fail (those of the crash tests: make test-crash; PART=0/6: each sixth)
 	$(GO) run ./test/breaks $(if $(PART),-part '$(PART)')
 
 same-plans: ## plan.Make decides as it did in an older tree: make same-plans OLD=REVISION [FARMS=20000] [TRACE=FILE.swf.gz]
