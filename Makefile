@@ -329,7 +329,7 @@ test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guar
 	packaging/hosts.sh $(DIST)/*.deb $(STAGES) || [ $$? = 77 ] # as above
 
 .PHONY: test-workers
-test-workers: build ## workers of asplit, of asplit serve and of asplit --from-here on three hosts of a Slurm cluster, of which links are cut, hosts killed and workers preempted at random (as root; SEED=)
+test-workers: build ## workers of asplit, of asplit serve, of asplit --from-here and of asplit --joined on three hosts of a Slurm cluster, of which links are cut, hosts killed and workers preempted at random (as root; SEED=)
 	$(ON_SLURM) -timeout=30m ./test/workers
 
 .PHONY: test-state

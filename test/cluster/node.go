@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,6 +35,23 @@ func (n *Node) run(ctx context.Context, argv ...string) (string, error) {
 	return string(out), err
 }
 
+// Enter has a command that has not begun run in the node's namespace: Kill kills it.
+func (n *Node) Enter(cmd *exec.Cmd) error {
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	cmd.Args = append([]string{"nsenter", "--net=" + filepath.Join("/run/netns", n.namespace()), cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = path
+	return nil
+}
+
+// Processes returns the numbers of the processes in the node's namespace.
+func (n *Node) Processes(ctx context.Context) ([]string, error) {
+	out, err := n.run(ctx, "ip", "netns", "pids", n.namespace())
+	return strings.Fields(out), err
+}
+
 // Link cuts the node's link, or mends it.
 func (n *Node) Link(ctx context.Context, up bool) error {
 	state := "down"
@@ -51,11 +69,10 @@ func (n *Node) Kill(ctx context.Context) error {
 		return err
 	}
 	for {
-		out, err := n.run(ctx, "ip", "netns", "pids", n.namespace())
+		pids, err := n.Processes(ctx)
 		if err != nil {
 			return err
 		}
-		pids := strings.Fields(out)
 		if len(pids) == 0 {
 			return n.Link(ctx, true)
 		}

@@ -41,7 +41,7 @@ func TestServe(t *testing.T) {
 		defer close(s.ended)
 		again, wrong = h.do(results)
 	}()
-	s.trouble()
+	s.trouble(s.troubles())
 	if wrong != nil || s.ctx.Err() != nil {
 		t.Fatalf("%d results after %v: %v\n%s", len(results), limit, wrong, s.read("served"))
 	}

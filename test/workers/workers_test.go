@@ -49,14 +49,23 @@ type scene struct {
 // R50: each item has exactly one result, in order, whatever happens to workers.
 func TestWorkers(t *testing.T) {
 	s := newScene(t)
-	s.executed = filepath.Join(s.Home, "executed")
-	s.begin()
-	s.trouble()
-	s.judge()
+	s.begin(items, "0.05")
+	s.trouble(s.troubles())
+	states := s.judgeJobs()
+	s.judge(items)
+	s.Logf("%d jobs of chipA; the workers' runs by Slurm's records: %v", len(s.members), states)
 }
 
 // newScene starts a cluster and the engine, with a guarantee.
 func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := newFarm(t)
+	s.guarantee()
+	return s
+}
+
+// newFarm starts a cluster.
+func newFarm(t *testing.T) *scene {
 	t.Helper()
 	cluster.Needed(t)
 	seed := uint64(time.Now().UnixNano())
@@ -78,7 +87,7 @@ func newScene(t *testing.T) *scene {
 			Conf: []string{fmt.Sprintf("SlurmdTimeout=%.0f", slurmdTime.Seconds()), "SlurmctldDebug=info"},
 		},
 	})
-	s.guarantee()
+	s.executed = filepath.Join(s.Home, "executed")
 	return s
 }
 
@@ -116,8 +125,8 @@ func (s *scene) guarantee() {
 	}
 }
 
-// begin starts the split.
-func (s *scene) begin() {
+// begin starts the split of so many items, each of which takes so many seconds.
+func (s *scene) begin(items int, each string, options ...string) {
 	s.Helper()
 	results, err := os.Create(filepath.Join(s.Home, "results"))
 	if err != nil {
@@ -127,8 +136,9 @@ func (s *scene) begin() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.split = s.Background(s.ctx, "asplit", "--no-qualify", "--slots", strconv.Itoa(slots), "--round", strconv.Itoa(perRound), "-J", "troubled",
-		"--report", "--keep", "--range", fmt.Sprintf("1-%d", items), "sh", "-c", `echo "$1 $SLURM_JOB_ID" >>"$0"; sleep 0.05; echo "result $1"`, s.executed, "{}")
+	options = append(options, "--no-qualify", "--slots", strconv.Itoa(slots), "--round", strconv.Itoa(perRound), "-J", "troubled",
+		"--report", "--keep", "--range", fmt.Sprintf("1-%d", items), "sh", "-c", `echo "$1" >>"$0"; sleep `+each+`; echo "result $1"`, s.executed, "{}")
+	s.split = s.Background(s.ctx, "asplit", options...)
 	s.split.Stdout, s.split.Stderr = results, said
 	if err := s.split.Start(); err != nil {
 		s.Fatal(err)
@@ -165,10 +175,9 @@ func (s *scene) pause(d time.Duration) bool {
 	}
 }
 
-// trouble makes trouble until the split ends.
-func (s *scene) trouble() {
-	s.Helper()
-	troubles := map[string]func(*cluster.Node){
+// troubles are what happens to hosts of Slurm.
+func (s *scene) troubles() map[string]func(*cluster.Node) {
+	return map[string]func(*cluster.Node){
 		"a short cut": func(n *cluster.Node) { s.cut(n, 500*time.Millisecond, slurmdTime/2) },
 		"a long cut":  func(n *cluster.Node) { s.cut(n, slurmdTime, 2*slurmdTime) },
 		"a kill": func(n *cluster.Node) {
@@ -186,6 +195,11 @@ func (s *scene) trouble() {
 			s.members = append(s.members, strings.TrimSpace(id))
 		},
 	}
+}
+
+// trouble makes trouble until the split ends.
+func (s *scene) trouble(troubles map[string]func(*cluster.Node)) {
+	s.Helper()
 	for s.pause(s.between(3*time.Second, 12*time.Second)) {
 		var names []string // those that came least
 		for name := range troubles {
@@ -218,8 +232,8 @@ func (s *scene) cut(n *cluster.Node, least, most time.Duration) {
 	}
 }
 
-// judge judges by the results and by Slurm's own records.
-func (s *scene) judge() {
+// judge judges a split of so many items by its results.
+func (s *scene) judge(items int) {
 	s.Helper()
 	if err := s.ctx.Err(); err != nil {
 		s.Fatalf("not over after %v", limit)
@@ -239,8 +253,7 @@ func (s *scene) judge() {
 	}
 	begun := map[string]int{}
 	for line := range strings.Lines(s.read("executed")) {
-		item, _, _ := strings.Cut(line, " ")
-		begun[item]++
+		begun[strings.TrimSpace(line)]++
 	}
 	again := 0
 	for i := 1; i <= items; i++ {
@@ -251,9 +264,7 @@ func (s *scene) judge() {
 			again += n - 1
 		}
 	}
-	states := s.judgeJobs()
-	s.Logf("%d items, each with one result, in order; %d items were begun again; troubles: %v; %d jobs of chipA; the workers' runs by Slurm's records: %v\n%s",
-		items, again, s.counts, len(s.members), states, s.read("said"))
+	s.Logf("%d items, each with one result, in order; %d items were begun again; troubles: %v\n%s", items, again, s.counts, s.read("said"))
 }
 
 // judgeJobs judges by Slurm's own records that no job is left, that those of chipA completed, and that
