@@ -485,7 +485,7 @@ func (r *runner) writeOrder(w *row) (err error) {
 		Halt: r.def.Halt.When, Fails: r.def.Halt.Fails,
 	}
 	if r.def.States {
-		o.Tell = r.def.Name
+		o.States = r.def.Name
 	}
 	if r.resident != nil {
 		o.Period = r.core.Blocks.Period

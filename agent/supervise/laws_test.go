@@ -76,7 +76,7 @@ func (h *Host) job(name string) *Job {
 	return nil
 }
 
-// Nothing is limited that nobody needs: each limit is for a job that was promised something and uses it or
+// Nothing is limited without need: each limit is for a job that was promised something and uses it or
 // waits for it, and of memory for a host that has none left.
 func TestLawLimitsAreNeeded(t *testing.T) {
 	each(t, func(t *rapid.T, h *Host, p Policy, d Decision) {

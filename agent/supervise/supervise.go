@@ -2,7 +2,7 @@
 // R47. It is pure: what is known of a host and the policy go in, limits with their reasons come out. It
 // knows no clock, file or connection, and the same view gives the same limits.
 //
-// A limit is a lease: whoever applies it lifts it when the next decision does not have it, or when no
+// A limit is a lease: what applies it lifts it when the next decision does not have it, or when no
 // decision comes. Jobs that no queue knows, and all else on the host, are never limited; what they use
 // is not there for others.
 package supervise

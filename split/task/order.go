@@ -95,7 +95,7 @@ type Order struct {
 	Timeout time.Duration `json:"timeout,omitempty"` // ns; of one execution; 0: none
 	Halt    Halt          `json:"halt,omitempty"`    // "": the task executes all of its items, whatever fails
 	Adds    bool          `json:"adds,omitempty"`    // executions may add items
-	Tell    string        `json:"tell,omitempty"`    // the split's name: the job's state object says how far the task is; "": it does not
+	States  string        `json:"states,omitempty"`  // the split's name: the job's state object says how far the task is; "": it does not
 	Fails   int64         `json:"fails,omitempty"`   // with Halt: the number of items that fail here after which it halts; 0: by the file halt alone
 }
 

@@ -94,9 +94,9 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	}
 	e.to = newWriter(f, e.order.First, e.order.Count)
 	began := time.Now()
-	ended, unwatched, told := e.watchHalt(), e.watchStop(), e.tell()
+	ended, unwatched, said := e.watchHalt(), e.watchStop(), e.watchProgress()
 	err = e.executeAll()
-	told()
+	said()
 	ended()
 	unwatched()
 	var stopped error

@@ -9,15 +9,15 @@ import (
 
 // A task that is to say how far it is does so when it begins and when it ends, and a failure of that is
 // not the task's.
-func TestTell(t *testing.T) {
+func TestProgress(t *testing.T) {
 	bin, said := t.TempDir(), filepath.Join(t.TempDir(), "said")
 	program := "#!/bin/sh\nprintf '%s|' \"$@\" >>" + said + "\necho >>" + said + "\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(bin, "astate"), []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	for _, tell := range []string{"", "sweep"} {
-		o := Order{Argv: []string{"true", "{}"}, Mode: Each, First: 5, Count: 4, Numbers: true, Slots: 2, Tell: tell}
+	for _, name := range []string{"", "sweep"} {
+		o := Order{Argv: []string{"true", "{}"}, Mode: Each, First: 5, Count: 4, Numbers: true, Slots: 2, States: name}
 		if err := Run(directory(t, o, ""), 1); err != nil {
 			t.Fatal(err)
 		}

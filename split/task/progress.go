@@ -14,24 +14,24 @@ import (
 
 // Times of what a task says of itself.
 const (
-	tellEvery = 5 * time.Second
-	tellTime  = 5 * time.Second // bounds one word
+	sayEvery = 5 * time.Second
+	sayTime  = 5 * time.Second // bounds one word
 )
 
-// tell says in the state object of the job that executes a task how far the task is, from its beginning
+// watchProgress says in the state object of the job that executes a task how far the task is, from its beginning
 // until the returned function is called (R56). An error does not matter: the words are for people.
-func (e *execution) tell() (ended func()) {
-	if e.order.Tell == "" {
+func (e *execution) watchProgress() (ended func()) {
+	if e.order.States == "" {
 		return func() {}
 	}
 	program := astate()
 	stop := make(chan struct{})
-	var telling sync.WaitGroup
-	telling.Go(func() {
-		every := time.NewTicker(tellEvery)
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		every := time.NewTicker(sayEvery)
 		defer every.Stop()
 		for {
-			e.tellOnce(program)
+			e.sayProgress(program)
 			select {
 			case <-every.C:
 			case <-stop:
@@ -41,19 +41,19 @@ func (e *execution) tell() (ended func()) {
 	})
 	return func() {
 		close(stop)
-		telling.Wait()
-		e.tellOnce(program)
+		saying.Wait()
+		e.sayProgress(program)
 	}
 }
 
-// tellOnce says it once.
-func (e *execution) tellOnce(program string) {
+// sayProgress says it once.
+func (e *execution) sayProgress(program string) {
 	e.mu.Lock()
 	done := e.to.ended
 	e.mu.Unlock()
-	text := fmt.Sprintf("%s task %d: %d of %d items from %d", e.order.Tell, e.n, done, e.order.Count, e.order.First)
+	text := fmt.Sprintf("%s task %d: %d of %d items from %d", e.order.States, e.n, done, e.order.Count, e.order.First)
 	argv := []string{program, "progress", strconv.FormatInt(100*done/e.order.Count, 10), text}
-	_, _ = command.Run(context.Background(), command.Command{Argv: argv, Env: e.env, Timeout: tellTime})
+	_, _ = command.Run(context.Background(), command.Command{Argv: argv, Env: e.env, Timeout: sayTime})
 }
 
 // astate is the program that writes into a job's state object: the one beside this program, if there is one.
