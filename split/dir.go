@@ -20,10 +20,10 @@ const Folder = ".asplit"
 
 // The files of a split's directory, beside those of its tasks.
 const (
-	fileState = "state.db"
-	fileItems = "items"
-	fileAdded = "added"
-	fileLock  = "lock"
+	fileState  = "state.db"
+	fileItems  = "items"
+	fileAdded  = "added"
+	fileLock   = "lock"
 	fileStatus = "status"
 )
 

@@ -65,7 +65,7 @@ type runner struct {
 	hasGap           bool
 	runBegan         time.Time
 	statusAt         time.Time // of the last status
-	runItems         int64 // ended in this run
+	runItems         int64     // ended in this run
 
 	reportMu sync.Mutex
 	trickle  *trickle // of log, under reportMu; nil: it writes all lines

@@ -24,16 +24,16 @@ type Status struct {
 	State   string       `json:"state"` // one of the States
 	Said    *time.Time   `json:"said,omitempty"`
 	Began   *time.Time   `json:"began,omitempty"`
-	Items   int64        `json:"items"`                 // that have ended; of a resident job in its period
-	Total   int64        `json:"total"`                 // -1: not known yet
-	Failed  int64        `json:"failed"`                // since the process began
-	Rate    float64      `json:"rate,omitempty"`        // items a second
-	Left    float64      `json:"left,omitempty"`        // seconds until the end; 0: not known
-	Round   int          `json:"round"`                 // from 1
-	Period  int64        `json:"period,omitempty"`      // of a resident job
-	Workers int          `json:"workers"`               // jobs that stay
-	Open    int          `json:"open"`                  // tasks that have not ended
-	Tasks   []TaskReport `json:"tasks,omitempty"`       // of those the first ones, by number
+	Items   int64        `json:"items"`            // that have ended; of a resident job in its period
+	Total   int64        `json:"total"`            // -1: not known yet
+	Failed  int64        `json:"failed"`           // since the process began
+	Rate    float64      `json:"rate,omitempty"`   // items a second
+	Left    float64      `json:"left,omitempty"`   // seconds until the end; 0: not known
+	Round   int          `json:"round"`            // from 1
+	Period  int64        `json:"period,omitempty"` // of a resident job
+	Workers int          `json:"workers"`          // jobs that stay
+	Open    int          `json:"open"`             // tasks that have not ended
+	Tasks   []TaskReport `json:"tasks,omitempty"`  // of those the first ones, by number
 }
 
 // The States of a split.

@@ -243,7 +243,7 @@ type world struct {
 	r     Resource
 	real  int64 // what there is
 	wants map[string]int64
-	void  bool  // weights do not help, though they were thought to work
+	void  bool // weights do not help, though they were thought to work
 }
 
 // run lets a second pass under the limits in force.

@@ -26,11 +26,11 @@ import (
 
 func topCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name:        "top",
-		Usage:       "list the splits of this directory and their tasks, and the workers, leases and waiting requests of asplit serve",
+		Name:  "top",
+		Usage: "list the splits of this directory and their tasks, and the workers, leases and waiting requests of asplit serve",
 		Description: "Of a split that runs the tasks that have not ended are listed. Requests are listed in the order in which they are served.\n" +
 			"CORES are free and all, or those of each slot.",
-		Flags:       append([]cli.Flag{nameFlag("ask the manager `NAME`; default: the one without a name")}, table.Flags()...),
+		Flags: append([]cli.Flag{nameFlag("ask the manager `NAME`; default: the one without a name")}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			format, err := table.FormatOf(c)
 			if err != nil {
@@ -61,8 +61,8 @@ func topCommand(p process) *cli.Command {
 
 // overview is what top shows.
 type overview struct {
-	Splits []split.Status `json:"splits"`
-	*lease.View           // nil: no asplit serve runs
+	Splits      []split.Status `json:"splits"`
+	*lease.View                // nil: no asplit serve runs
 }
 
 const maxView = 256 << 20 // bytes
