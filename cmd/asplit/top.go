@@ -44,8 +44,8 @@ func topCommand(p process) *cli.Command {
 				return err
 			}
 			all := new(overview)
-			if all.Splits, err = split.Statuses("."); err != nil {
-				return err
+			if all.Splits, err = split.Statuses("."); err != nil { // of this directory alone
+				fmt.Fprintln(p.stderr, "asplit:", shell.Printable(err.Error()))
 			}
 			all.View, err = askView(c.Context, name)
 			if len(all.Splits) > 0 && name == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
