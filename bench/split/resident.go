@@ -17,7 +17,7 @@ import (
 // from some period on. The best that is possible then is 6, 5 and 1 blocks.
 const (
 	residentBlocks  = 12
-	residentBlock   = 400 * time.Millisecond
+	residentBlock   = 800 * time.Millisecond
 	residentBefore  = 3 // periods before the host is slow
 	residentAdjust  = 5 // periods in which blocks move
 	residentCounted = 3 // periods after these
