@@ -20,8 +20,8 @@ func TestStragglers(t *testing.T) {
 		idle []string
 		want map[int64]string
 	}{
-		"twice as long as the slowest":   {[]running{{4, "n4", 10*s + 1, false}}, took, []string{"n1", "n2", "n3"}, map[int64]string{4: "n2"}},
-		"not yet":                        {[]running{{4, "n4", 10 * s, false}}, took, []string{"n1", "n2", "n3"}, nil},
+		"half as long again":             {[]running{{4, "n4", 7500*time.Millisecond + 1, false}}, took, []string{"n1", "n2", "n3"}, map[int64]string{4: "n2"}},
+		"not yet":                        {[]running{{4, "n4", 7500 * time.Millisecond, false}}, took, []string{"n1", "n2", "n3"}, nil},
 		"the slowest one first":          {[]running{{4, "n4", 11 * s, false}, {5, "n5", 12 * s, false}, {6, "n6", 2 * s, false}}, took, []string{"n1"}, map[int64]string{5: "n1"}},
 		"it has a copy":                  {[]running{{4, "n4", 11 * s, true}, {7, "n1", 11 * s, true}}, took, []string{"n2"}, nil},
 		"no host is idle":                {[]running{{4, "n4", 11 * s, false}}, took, nil, nil},
