@@ -77,9 +77,14 @@ func startServe(ctx context.Context, o *options) (c *client.Client, stop func() 
 
 // measureTimes returns the times in seconds from the free of a slot to the grant that came of it.
 func measureTimes(ctx context.Context, c *client.Client, n int) (times []float64, err error) {
-	if _, err := c.Join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots)); err != nil {
+	w, err := c.Join("workers", fmt.Sprintf(`{"worker":"w1","host":"h1","milli_cores":%d}`, 1000*grantSlots))
+	if err != nil {
 		return nil, err
 	}
+	go func() { // a worker that does not read its leases is dropped
+		for w.Next(new(struct{})) == nil {
+		}
+	}()
 	c, err = c.Join("holders", fmt.Sprintf(`{"holder":"bench","limit":%d}`, 2*(grantWaiting+grantSlots)))
 	if err != nil {
 		return nil, err
