@@ -41,6 +41,16 @@ func TestJoined(t *testing.T) {
 	for n := range hosts {
 		m.offer(m.Node(n + 1))
 	}
+	records := func() []string {
+		left, err := filepath.Glob(filepath.Join(m.Home, "joined", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	if !await.Soon(func() bool { return len(records()) == hosts }) {
+		t.Fatalf("of %d machines these have joined: %v", hosts, records())
+	}
 	const items = 6000
 	m.begin(items, "0.35", "--joined", "--join-dir", filepath.Join(m.Home, "joined"))
 	m.trouble(map[string]func(*cluster.Node){
@@ -79,7 +89,7 @@ func TestJoined(t *testing.T) {
 			t.Errorf("%s: processes are left: %v, %v", node.Name(), left, err)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(m.Home, "joined", "*")); err != nil || len(left) > 0 {
-		t.Errorf("records of machines are left: %v, %v", left, err)
+	if left := records(); len(left) > 0 {
+		t.Errorf("records of machines are left: %v", left)
 	}
 }
