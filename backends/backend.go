@@ -15,6 +15,9 @@ var (
 	// ErrUnreachable: the queue did not answer, or not in time. Nothing is
 	// known of what it did with the request; try again later (exit code 75).
 	ErrUnreachable = errors.New("the queue can't be reached")
+	// ErrHostAway: the job was not submitted, as the one host that it asks for
+	// takes none for now.
+	ErrHostAway = errors.New("the host takes no job for now")
 	// ErrUnknownJob: the queue knows no job of this ID.
 	ErrUnknownJob = errors.New("no such job")
 	// ErrWrongState: the job is not, or no longer, in a state where this can be

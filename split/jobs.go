@@ -398,6 +398,10 @@ func (r *runner) recordSubmitted(ctx context.Context, rows []*row, at time.Time,
 			}
 		case errors.Is(result.Err, backends.ErrUnreachable) || ctx.Err() != nil:
 			err = result.Err // the job may exist: adopt looks for it
+		case errors.Is(result.Err, backends.ErrHostAway):
+			r.log(fmt.Sprintf("task %d has no job: %s; its items go elsewhere, or there later", w.N, oneLine(result.Err.Error())))
+			r.hosts.rest(w.Host, at)
+			r.end(w, Withdrawn, 0)
 		default:
 			r.refused = fmt.Errorf("the queue accepts no job of the split: %w", result.Err)
 			r.log(fmt.Sprintf("the queue rejected a task for %s: %s", shown(w.Host), oneLine(result.Err.Error())))

@@ -486,3 +486,32 @@ func TestOnlyHostRests(t *testing.T) {
 		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 }
+
+// A host that takes no job for now rests: the split goes on without it, or waits where there is no other.
+func TestHostIsAway(t *testing.T) {
+	for name, hosts := range map[string][]string{"one of two": {"n1", "n2"}, "the only one": {"n2"}} {
+		t.Run(name, func(t *testing.T) {
+			q := newQueue(hosts...)
+			away := 5 // more than the failures after which a host is left out
+			q.refuse = func(host string) error {
+				if host != "n2" || away == 0 {
+					return nil
+				}
+				away--
+				return fmt.Errorf("n2: %w: no answer", backends.ErrHostAway)
+			}
+			x := newTrial(t, q)
+			o := x.options("")
+			o.pace.rest = time.Millisecond
+			if err := Start(t.Context(), echo(1, 200, 10), o); err != nil {
+				t.Fatal(err)
+			}
+			if got := x.out.String(); got != lines(1, 200) {
+				t.Errorf("got %q", got)
+			}
+			if !x.hasLogged("n2: the host takes no job for now: no answer") || x.hasLogged("is left out") || len(hosts) == 1 && away > 0 {
+				t.Errorf("away for %d more: %q", away, x.recorder.logged)
+			}
+		})
+	}
+}

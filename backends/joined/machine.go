@@ -283,7 +283,7 @@ func (m *machine) submit(ctx context.Context, specs []backends.Spec) (all []back
 	}
 	all = make([]backends.Submitted, len(specs))
 	for i := range all {
-		all[i].Err = fmt.Errorf("%s takes no job: %.300s", m.record.Host, why.Error()) // no ErrUnreachable: it was not sent
+		all[i].Err = fmt.Errorf("%s: %w: %.300s", m.record.Host, backends.ErrHostAway, why.Error()) // no ErrUnreachable: it was not sent
 	}
 	return all
 }

@@ -194,7 +194,7 @@ func (q *Queue) Submit(ctx context.Context, specs []backends.Spec) []backends.Su
 	})
 	for i := range all {
 		if all[i] == (backends.Submitted{}) {
-			all[i].Err = errors.New("the machine has left")
+			all[i].Err = fmt.Errorf("%w: its machine has left", backends.ErrHostAway)
 		}
 	}
 	return all

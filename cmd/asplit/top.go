@@ -47,6 +47,9 @@ func topCommand(p process) *cli.Command {
 			if all.Splits, err = split.Statuses("."); err != nil { // of this directory alone
 				fmt.Fprintln(p.stderr, "asplit:", shell.Printable(err.Error()))
 			}
+			if all.Splits == nil {
+				all.Splits = []split.Status{} // in JSON, too
+			}
 			all.View, err = askView(c.Context, name)
 			if len(all.Splits) > 0 && name == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
 				all.View, err = nil, nil // no asplit serve runs
