@@ -42,7 +42,7 @@ func (r *runner) halt(ctx context.Context) (halting bool, err error) {
 		case w.Job == 0 && !r.lostSince.IsZero(): // it may have one
 		case w.Job == 0:
 			r.end(w, Withdrawn, 0)
-			err = errors.Join(err, r.store.Save(ctx, r.core, false, w))
+			err = errors.Join(err, r.save(ctx, w))
 		case w.Job != 0 && (late || !r.withdrawn[t.N]):
 			// A job that waits in the queue ends, and one that runs ends by itself.
 			r.withdrawn[t.N] = true

@@ -50,7 +50,7 @@ func (r *runner) collect(ctx context.Context) (err error) {
 		ended = append(ended, more...)
 	}
 	if len(ended) > 0 {
-		err = errors.Join(err, r.store.Save(ctx, r.core, false, ended...))
+		err = errors.Join(err, r.save(ctx, ended...))
 	}
 	return err
 }
@@ -411,7 +411,7 @@ func (r *runner) recordSubmitted(ctx context.Context, rows []*row, at time.Time,
 	if accepted {
 		r.refused, r.lostSince, r.queried = nil, time.Time{}, false
 	}
-	return errors.Join(err, r.store.Save(ctx, r.core, false, rows...))
+	return errors.Join(err, r.save(ctx, rows...))
 }
 
 // adoptUnsure finds the jobs of open tasks that may have one.
@@ -443,7 +443,7 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 		}
 	}
 	r.lostSince, r.queried = time.Time{}, false
-	return r.store.Save(ctx, r.core, false, unsure...)
+	return r.save(ctx, unsure...)
 }
 
 // spec returns the job of a task.

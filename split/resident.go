@@ -108,7 +108,7 @@ func (r *runner) settle(ctx context.Context, now time.Time) error {
 		r.log(fmt.Sprintf("period %d took longer than --period %v: such a period delays the next one (this is said once)", written, r.def.Resident.Period))
 	}
 	b.Written = written
-	if err := r.store.Save(ctx, r.core, false); err != nil {
+	if err := r.save(ctx); err != nil {
 		return err
 	}
 	r.forgetWorkers(ctx)

@@ -46,6 +46,7 @@ type runner struct {
 	unreachableTold bool      // that workers can't reach asplit
 	stood           []*row    // tasks of an earlier run whose jobs may stand as workers
 	lost            []*row    // tasks that were executed elsewhere, and whose jobs may go on
+	unsaved         []*row    // that save could not store
 	joblog          *joblog
 	joblogErr       error
 	haltedAt        time.Time // zero: not halted
@@ -315,7 +316,7 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 		r.tasks[t.N], r.fresh[t.N] = rows[i], true
 	}
 	r.stuck = time.Time{}
-	return false, errors.Join(r.source.sync(), r.store.Save(ctx, r.core, false, rows...))
+	return false, errors.Join(r.source.sync(), r.save(ctx, rows...))
 }
 
 func (r *runner) closeRound(ctx context.Context) error {
@@ -396,6 +397,18 @@ func (r *runner) checkStalled(have int64) error {
 		}
 		return errors.New("the farm has no host that is up: see ahosts")
 	}
+	return nil
+}
+
+// save stores the core with rows that have changed. The core counts what tasks have added once they have
+// ended: so rows that could not be stored, and whose ends the core has, are stored with it the next time.
+func (r *runner) save(ctx context.Context, rows ...*row) error {
+	rows = append(slices.Clip(r.unsaved), rows...)
+	if err := r.store.Save(ctx, r.core, false, rows...); err != nil {
+		r.unsaved = rows
+		return err
+	}
+	r.unsaved = nil
 	return nil
 }
 

@@ -100,7 +100,7 @@ func (r *runner) speculate(ctx context.Context) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return r.store.Save(ctx, r.core, false, rows...)
+	return r.save(ctx, rows...)
 }
 
 // since returns when a task began, as far as is known; the zero time: it has not.
@@ -155,5 +155,5 @@ func (r *runner) endLost(ctx context.Context) error {
 	for n, o := range r.crew.orders(time.Now()) {
 		r.send(n, o)
 	}
-	return r.store.Save(ctx, r.core, false, rows...)
+	return r.save(ctx, rows...)
 }

@@ -48,7 +48,7 @@ func (r *runner) killAll(ctx context.Context) error {
 			r.withdrawn[t.N] = true
 			if w.Job == 0 { // it never had one
 				r.end(w, Withdrawn, 0)
-				if err := r.store.Save(ctx, r.core, false, w); err != nil {
+				if err := r.save(ctx, w); err != nil {
 					return err
 				}
 				continue

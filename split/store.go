@@ -67,13 +67,13 @@ func openStore(path string) (*store, error) {
 // Close closes it.
 func (s *store) Close() error { return s.db.Close() }
 
-func (s *store) tx(ctx context.Context, what string, do func(*sql.Tx) error) error {
+func (s *store) tx(ctx context.Context, what string, do func(context.Context, *sql.Tx) error) error {
 	// What has happened is stored even if the run is interrupted.
 	ctx = context.WithoutCancel(ctx)
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err == nil {
 		defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
-		if err = do(tx); err == nil {
+		if err = do(ctx, tx); err == nil {
 			err = tx.Commit()
 		}
 	}
@@ -118,7 +118,7 @@ const (
 
 // Define stores the definition, once.
 func (s *store) Define(ctx context.Context, d *Definition) error {
-	return s.tx(ctx, "store the definition", func(tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
+	return s.tx(ctx, "store the definition", func(ctx context.Context, tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
 }
 
 var errUndefined = errors.New("it was interrupted before its definition was stored: start it again")
@@ -141,7 +141,7 @@ func (s *store) Input(ctx context.Context) (state inputState, err error) {
 
 // InputEnded stores that there are no more items.
 func (s *store) InputEnded(ctx context.Context, items int64) error {
-	return s.tx(ctx, "store the input's end", func(tx *sql.Tx) error {
+	return s.tx(ctx, "store the input's end", func(ctx context.Context, tx *sql.Tx) error {
 		return put(ctx, tx, keyInput, inputState{Ended: true, Items: items})
 	})
 }
@@ -149,12 +149,12 @@ func (s *store) InputEnded(ctx context.Context, items int64) error {
 // Save stores the core and the tasks that changed, and the balance if it may have
 // changed.
 func (s *store) Save(ctx context.Context, c *Core, balance bool, tasks ...*row) error {
-	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error { return saveCore(ctx, tx, c, balance, tasks) })
+	return s.tx(ctx, "save the split's state", func(ctx context.Context, tx *sql.Tx) error { return saveCore(ctx, tx, c, balance, tasks) })
 }
 
 // CloseRound stores a round that has ended.
 func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
-	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error {
+	return s.tx(ctx, "save the split's state", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO round (n, began, ended, gap, first, last, under) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			r.N, unixtime.Of(r.Began), unixtime.Of(r.Ended), r.Gap, r.First, r.Last, r.Under)
 		return errors.Join(err, saveCore(ctx, tx, c, true, nil))
@@ -164,7 +164,7 @@ func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
 // Prune removes the tasks whose items are all among the first ones, but for those that are named, and all
 // rounds but the last.
 func (s *store) Prune(ctx context.Context, items int64, round int, keep map[int64]bool) error {
-	return s.tx(ctx, "remove what is left of a period", func(tx *sql.Tx) error {
+	return s.tx(ctx, "remove what is left of a period", func(ctx context.Context, tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, `SELECT n FROM task WHERE first + count <= ?`, items)
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func (s *store) Prune(ctx context.Context, items int64, round int, keep map[int6
 
 // SaveHost stores a host that takes part.
 func (s *store) SaveHost(ctx context.Context, name string, slots int, m metrics.Measures) error {
-	return s.tx(ctx, "save a host", func(tx *sql.Tx) error {
+	return s.tx(ctx, "save a host", func(ctx context.Context, tx *sql.Tx) error {
 		text, err := json.Marshal(m)
 		if err != nil {
 			return err

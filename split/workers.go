@@ -149,7 +149,7 @@ func (r *runner) tend(ctx context.Context) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return r.store.Save(ctx, r.core, false, changed...)
+	return r.save(ctx, changed...)
 }
 
 // send sends an order. If it is lost the worker repeats its state, or the order is repeated.
@@ -281,7 +281,7 @@ func (r *runner) giveAll(ctx context.Context, given []*row) error {
 	if len(given) == 0 {
 		return nil
 	}
-	if err := r.store.Save(ctx, r.core, false, given...); err != nil {
+	if err := r.save(ctx, given...); err != nil {
 		return err
 	}
 	for _, w := range given {
