@@ -171,10 +171,11 @@ const (
 
 // mayAnswer reports whether it is worth while to wait for a worker's answer.
 func (m *member) mayAnswer(now time.Time) bool {
+	most := byeTime
 	if m.drop != 0 {
-		return m.heard && now.Sub(m.asked) < dropTime
+		most = dropTime
 	}
-	return m.heard && now.Sub(m.asked) < byeTime
+	return m.heard && now.Sub(m.asked) < most
 }
 
 // due reports whether a worker's job might reach its run limit in the next task.

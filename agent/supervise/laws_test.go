@@ -19,7 +19,7 @@ func drawHost(t *rapid.T) *Host {
 	for _, r := range Resources() {
 		h.Capacity[r] = rapid.SampledFrom([]int64{0, 8000, 100_000}).Draw(t, "capacity")
 		h.Others[r] = amount("others", 1000)
-		for _, rung := range r.ladder() {
+		for _, rung := range ladder() {
 			if rapid.Bool().Draw(t, "works") {
 				h.Works[r] = append(h.Works[r], rung)
 			}
@@ -41,7 +41,7 @@ func drawHost(t *rapid.T) *Host {
 		if rapid.Bool().Draw(t, "limited") {
 			r := rapid.SampledFrom(Resources()).Draw(t, "resource")
 			h.Limits = append(h.Limits, Limit{
-				Job: j.Name, Resource: r, Rung: rapid.SampledFrom(r.ladder()).Draw(t, "rung"), Value: amount("value", 999) + 1,
+				Job: j.Name, Resource: r, Rung: rapid.SampledFrom(ladder()).Draw(t, "rung"), Value: amount("value", 999) + 1,
 				For: fmt.Sprint("j", rapid.IntRange(0, 6).Draw(t, "for")), Since: time.Unix(rapid.Int64Range(990, 1000).Draw(t, "since"), 0),
 			})
 		}

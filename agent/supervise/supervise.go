@@ -48,8 +48,8 @@ const (
 
 func (r Rung) String() string { return [...]string{"", "weight", "rate", "duty", "freeze"}[r] }
 
-// ladder returns the rungs that limit a resource, mildest first.
-func (r Resource) ladder() []Rung { return []Rung{Weight, Rate, Duty} }
+// ladder returns the rungs that limit resources, mildest first.
+func ladder() []Rung { return []Rung{Weight, Rate, Duty} }
 
 // Memory stands for memory where a Limit has a Resource.
 const Memory Resource = resources
@@ -257,7 +257,8 @@ func (d *decider) measured(r Resource, short bool) int64 {
 func (d *decider) claims(r Resource) (shares []share, first *share) {
 	contended := map[string]bool{} // what the promise of a job has others limited, who wait for more
 	for _, l := range d.h.Limits {
-		if l.Resource == r && d.waits(l.Job, r) {
+		i, found := slices.BinarySearchFunc(d.jobs, l.Job, func(j Job, name string) int { return cmp.Compare(j.Name, name) })
+		if found && l.Resource == r && d.waits(&d.jobs[i], r) {
 			contended[l.For] = true
 		}
 	}
@@ -267,7 +268,7 @@ func (d *decider) claims(r Resource) (shares []share, first *share) {
 			continue
 		}
 		s := share{Job: j}
-		waits := j.Waits[r] >= d.p.Waiting
+		waits := d.waits(j, r)
 		kept := int64(d.p.Kept * float64(j.Minimum[r]))
 		switch {
 		case j.Minimum[r] == 0:
@@ -297,10 +298,7 @@ func (d *decider) claims(r Resource) (shares []share, first *share) {
 }
 
 // waits reports whether a job waits for more of a resource.
-func (d *decider) waits(name string, r Resource) bool {
-	i, found := slices.BinarySearchFunc(d.jobs, name, func(j Job, name string) int { return cmp.Compare(j.Name, name) })
-	return found && d.jobs[i].Waits[r] >= d.p.Waiting
-}
+func (d *decider) waits(j *Job, r Resource) bool { return j.Waits[r] >= d.p.Waiting }
 
 // value is the amount that a job is limited to; 0: its limit is none of an amount.
 func (d *decider) value(j *Job, r Resource) int64 {
@@ -366,7 +364,7 @@ func (d *decider) rung(r Resource, shares []share) Rung {
 	}
 	short := slices.ContainsFunc(shares, func(s share) bool { return s.short })
 	var works []Rung
-	for _, rung := range r.ladder() {
+	for _, rung := range ladder() {
 		if slices.Contains(d.h.Works[r], rung) {
 			works = append(works, rung)
 		}

@@ -49,13 +49,9 @@ func main() {
 	case o.only == "tasks":
 		_, err = measureTasks(ctx, &o)
 	case o.only == "stragglers":
-		var all []budget
-		all, err = measureStragglers(farm.WithParent(ctx), &o)
-		met = judge(all)
+		met, err = judge(measureStragglers(farm.WithParent(ctx), &o))
 	case o.only == "resident":
-		var all []budget
-		all, err = measureResident(farm.WithParent(ctx), &o)
-		met = judge(all)
+		met, err = judge(measureResident(farm.WithParent(ctx), &o))
 	case o.only == "copies":
 		met, err = measureCopies(farm.WithParent(ctx), &o)
 	case o.only == "workers":

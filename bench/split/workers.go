@@ -77,18 +77,21 @@ func standing(ctx context.Context, o *options) (met bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return judge(slices.Concat(all, spawned, granted, dispatched, straggled, resident, crowded)), nil
+	return judge(slices.Concat(all, spawned, granted, dispatched, straggled, resident, crowded), nil)
 }
 
-// judge prints budgets, and reports whether all are met.
-func judge(all []budget) (met bool) {
+// judge prints budgets, unless they could not be measured, and reports whether all are met.
+func judge(all []budget, err error) (met bool, _ error) {
+	if err != nil {
+		return false, err
+	}
 	met = true
 	printf("\nbudgets")
 	for _, l := range all {
 		printf("  %-10s  %s: %.3f of %.3f", l.verdict(), l.what, l.value, l.limit)
 		met = met && l.verdict() != "missed"
 	}
-	return met
+	return met, nil
 }
 
 // measureRounds returns the median time in seconds of a round of one item on a farm of one slot,

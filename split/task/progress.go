@@ -3,8 +3,6 @@ package task
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -24,7 +22,10 @@ func (e *execution) watchProgress() (ended func()) {
 	if e.order.States == "" {
 		return func() {}
 	}
-	program := astate()
+	program, err := command.Sibling("astate")
+	if err != nil {
+		return func() {}
+	}
 	stop := make(chan struct{})
 	var saying sync.WaitGroup
 	saying.Go(func() {
@@ -54,18 +55,4 @@ func (e *execution) sayProgress(program string) {
 	text := fmt.Sprintf("%s task %d: %d of %d items from %d", e.order.States, e.n, done, e.order.Count, e.order.First)
 	argv := []string{program, "progress", strconv.FormatInt(100*done/e.order.Count, 10), text}
 	_, _ = command.Run(context.Background(), command.Command{Argv: argv, Env: e.env, Timeout: sayTime})
-}
-
-// astate is the program that writes into a job's state object: the one beside this program, if there is one.
-func astate() string {
-	const name = "astate"
-	path, err := os.Executable()
-	if err == nil {
-		path = filepath.Join(filepath.Dir(path), name)
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		return name
-	}
-	return path
 }
