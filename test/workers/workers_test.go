@@ -189,30 +189,43 @@ func (s *scene) troubles() map[string]func(*cluster.Node) {
 				s.Error(err)
 			}
 		},
-		"a preemption": func(n *cluster.Node) {
-			count := 1 + s.random.IntN(slots)
-			id := s.must(s.RunSlurm(s.ctx, "sbatch", "--parsable", "-A", "chipA", "-w", n.Name(), "-n", strconv.Itoa(count), "-J", "member", "-o", "/dev/null", "--wrap", "sleep 2"))
-			s.members = append(s.members, strings.TrimSpace(id))
-		},
+		"a preemption": s.preempt,
 	}
+}
+
+// preempt has a job within the guarantee preempt a worker, and waits until it has begun. Where the host has no worker
+// just now another one is taken that has.
+func (s *scene) preempt(n *cluster.Node) {
+	var of []string
+	for line := range strings.Lines(s.must(s.RunSlurm(s.ctx, "squeue", "-h", "-t", "RUNNING", "-o", "%N %j"))) {
+		if f := strings.Fields(line); len(f) == 2 && f[1] != "member" {
+			of = append(of, f[0])
+		}
+	}
+	name := n.Name()
+	if len(of) > 0 && !slices.Contains(of, name) {
+		name = of[0]
+	}
+	count := 1 + s.random.IntN(slots)
+	id := strings.TrimSpace(s.must(s.RunSlurm(s.ctx, "sbatch", "--parsable", "-A", "chipA", "-w", name, "-n", strconv.Itoa(count), "-J", "member", "-o", "/dev/null", "--wrap=sleep 2")))
+	s.members = append(s.members, id)
+	ctx, cancel := context.WithTimeout(s.ctx, 2*slurmdTime) // a host that does not answer takes none until it is down
+	defer cancel()
+	await.Every(ctx, 200*time.Millisecond, func() bool {
+		return s.ctx.Err() != nil || s.must(s.RunSlurm(s.ctx, "squeue", "-h", "-t", "PENDING", "-j", id, "-o", "%T")) == ""
+	})
 }
 
 // trouble makes trouble until the split ends.
 func (s *scene) trouble(troubles map[string]func(*cluster.Node)) {
 	s.Helper()
-	came := func(name string) int {
-		if name == "a preemption" { // twice as often: one may find its slots free
-			return s.counts[name] / 2
-		}
-		return s.counts[name]
-	}
 	for s.pause(s.between(2*time.Second, 6*time.Second)) {
 		var names []string // those that came least
 		for name := range troubles {
 			switch {
-			case len(names) == 0 || came(name) < came(names[0]):
+			case len(names) == 0 || s.counts[name] < s.counts[names[0]]:
 				names = []string{name}
-			case came(name) == came(names[0]):
+			case s.counts[name] == s.counts[names[0]]:
 				names = append(names, name)
 			}
 		}
