@@ -328,6 +328,10 @@ test-vm: package ## the packages on a Debian that really runs, in a VM: units, j
 test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guaranteed slots, measures, hosts that come and go (STAGES= some; as root)
 	packaging/hosts.sh $(DIST)/*.deb $(STAGES) || [ $$? = 77 ] # as above
 
+.PHONY: test-limits
+test-limits: ## limits of jobs in the kernel's control groups: of this machine's version, and of version 2 in a VM (as root)
+	test/limits.sh || [ $$? = 77 ] # as above
+
 .PHONY: test-workers
 test-workers: build ## workers of asplit, of asplit serve, of asplit --from-here and of asplit --joined on three hosts of a Slurm cluster, of which links are cut, hosts killed and workers preempted at random (as root; SEED=)
 	$(ON_SLURM) -timeout=30m ./test/workers

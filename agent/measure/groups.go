@@ -13,8 +13,8 @@ import (
 type hierarchy struct {
 	point string
 	v2    bool
-	// of version 1: those that are read here
-	controllers []string
+	// of version 1: those that are read here, and those that limit
+	controllers, limiters []string
 }
 
 const maxNames = 20000 // of a directory
@@ -29,13 +29,11 @@ func hierarchies(mountinfo []byte) (all []hierarchy) {
 		case "cgroup2":
 			all = append(all, hierarchy{point: m.Point, v2: true})
 		case "cgroup":
+			has := func(c string) bool { return slices.Contains(m.Options, c) }
 			h := hierarchy{point: m.Point}
-			for _, c := range []string{"cpuacct", "memory", "blkio"} {
-				if slices.Contains(m.Options, c) {
-					h.controllers = append(h.controllers, c)
-				}
-			}
-			if h.controllers != nil {
+			h.controllers = slices.DeleteFunc([]string{"cpuacct", "memory", "blkio"}, func(c string) bool { return !has(c) })
+			h.limiters = slices.DeleteFunc([]string{"cpu", "blkio", "freezer"}, func(c string) bool { return !has(c) })
+			if len(h.controllers)+len(h.limiters) > 0 {
 				all = append(all, h)
 			}
 		}

@@ -1,6 +1,10 @@
 package measure
 
-import "path/filepath"
+import (
+	"path/filepath"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
 
 // NetworkClass is where the other end of a connection is, as seen from a host.
 type NetworkClass int
@@ -52,6 +56,49 @@ func JobGroups(mountinfo []byte, most int) (dirs []string) {
 		})
 	}
 	return dirs
+}
+
+// JobGroup is the control group of a job, as limits are set in it.
+type JobGroup struct {
+	Queue Queue
+	ID    backends.ID
+	Path  string            // below where control groups are mounted
+	Dirs  map[string]string // of version 2 one directory, by ""; of version 1 one by each of cpu, blkio and freezer
+}
+
+// LimitGroups returns the jobs' control groups by a process's mountinfo, at most so many. Of a job that has
+// groups of both versions only those of version 1 count: the controllers are there.
+func LimitGroups(mountinfo []byte, most int) (all []*JobGroup) {
+	found := map[string]*JobGroup{}
+	for _, h := range hierarchies(mountinfo) {
+		if !h.v2 && len(h.limiters) == 0 {
+			continue
+		}
+		h.eachJob(func(path string) {
+			g := found[path]
+			if g == nil {
+				if len(all) == most {
+					return
+				}
+				queue, id, _, _ := parseGroupName(path)
+				g = &JobGroup{Queue: queue, ID: id, Path: path, Dirs: map[string]string{}}
+				found[path], all = g, append(all, g)
+			}
+			dir := filepath.Join(h.point, path)
+			if h.v2 {
+				g.Dirs[""] = dir
+			}
+			for _, c := range h.limiters {
+				g.Dirs[c] = dir
+			}
+		})
+	}
+	for _, g := range all {
+		if len(g.Dirs) > 1 {
+			delete(g.Dirs, "")
+		}
+	}
+	return all
 }
 
 // askNetwork asks what the jobs' groups have sent and received.

@@ -208,6 +208,9 @@ func (s *Sampler) findGroups() {
 		mounts = nil
 	}
 	for _, h := range hierarchies(mounts) {
+		if !h.v2 && len(h.controllers) == 0 {
+			continue
+		}
 		h.eachJob(func(path string) { s.foundGroup(h, path) })
 	}
 	for path, g := range s.groups {

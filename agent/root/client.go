@@ -106,6 +106,28 @@ func (c *Client) Network() (map[uint64]measure.Network, string, error) {
 	return all, "", nil
 }
 
+// SetLimits brings about limits of jobs, and lifts all others, and returns why each is not in force; "": it is. What
+// is beyond the bound of a message is not.
+func (c *Client) SetLimits(all []Limit) ([]string, error) {
+	some := all[:min(len(all), maxLimits)]
+	c.out = encodeRequest(c.out[:0], request{verb: Limits, limits: some})
+	b, err := c.exchange()
+	if err == nil {
+		b, err = records(b, Limits, len(some), whySize)
+	}
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	why := make([]string, 0, len(all))
+	for ; len(b) > 0; b = b[whySize:] {
+		why = append(why, decodeWhy(b))
+	}
+	for range len(all) - len(some) {
+		why = append(why, fmt.Sprintf("there are more than %d limits", maxLimits))
+	}
+	return why, nil
+}
+
 func (c *Client) fail(err error) error {
 	c.err = fmt.Errorf("ask the root helper: %w", err)
 	return c.err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/test/await"
@@ -55,12 +56,27 @@ var hostile = map[string][]byte{
 	"bits of the host":    networks(func(b []byte) { b[27] = 1 }),
 	"a network twice":     append(networks(func(b []byte) { b[2] = 2 }), networks(nil)[headSize:]...),
 	"groups with more":    {version, byte(Network), 0, 0, 0, 0, 0, 0, 0},
+	"limits of a queue":   limits(func(b []byte) { b[8] = 2 }),
+	"limits of more":      limits(func(b []byte) { b[9] = 4 }),
+	"a rung too high":     limits(func(b []byte) { b[10] = 5 }),
+	"a limit with more":   limits(func(b []byte) { b[11] = 1 }),
+	"a limit of no job":   limits(func(b []byte) { b[16] = 0 }),
+	"a negative limit":    limits(func(b []byte) { b[31] = 0x80 }),
+	"a limit too short":   limits(nil)[:headSize+limitSize-1],
 	"groups by number":    {version, byte(Network), 1, 0, 0, 0, 0, 0},
 	"a path":              []byte("\x01\x01\x01\x00\x00\x00\x00\x00/etc/shadow\x00\x00\x00\x00\x00"),
 }
 
 func networks(change func([]byte)) []byte {
 	b := encodeRequest(nil, request{verb: Networks, networks: map[netip.Prefix]measure.NetworkClass{netip.MustParsePrefix("10.1.0.0/16"): measure.Rack}})
+	if change != nil {
+		change(b)
+	}
+	return b
+}
+
+func limits(change func([]byte)) []byte {
+	b := encodeRequest(nil, request{verb: Limits, limits: []Limit{{measure.Slurm, backends.ID{Job: 7}, supervise.Disk, supervise.Rate, 300}}})
 	if change != nil {
 		change(b)
 	}
@@ -97,6 +113,7 @@ func TestHostileRequests(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add(valid(nil))
 	f.Add(networks(nil))
+	f.Add(limits(nil))
 	f.Add(encodeRequest(nil, request{verb: Network, first: 7}))
 	for _, b := range hostile {
 		f.Add(b)
@@ -156,6 +173,14 @@ func pair(t *testing.T) (int, chan error) { return pairWith(t, nil) }
 
 func pairWith(t *testing.T, load func() (Traffic, error)) (int, chan error) {
 	t.Helper()
+	s, end, ended := served(t, load)
+	s.start(ended)
+	return end, ended
+}
+
+// served returns a server that has not started, the client's end, and what is to say how the server ends.
+func served(t *testing.T, load func() (Traffic, error)) (*Server, int, chan error) {
+	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
@@ -167,12 +192,15 @@ func pairWith(t *testing.T, load func() (Traffic, error)) (int, chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	return s, ends[1], make(chan error, 1)
+}
+
+func (s *Server) start(ended chan error) {
 	go func() {
-		ended <- s.Serve()
-		unix.Close(ends[0])
+		err := s.Serve()
+		unix.Close(s.conn)
+		ended <- err
 	}()
-	return ends[1], ended
 }
 
 // asleep starts a process with an environment, and returns its ID.

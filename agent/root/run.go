@@ -31,7 +31,7 @@ func Run(args []string, load func() (Traffic, error), stdout, stderr io.Writer) 
 		fmt.Fprint(stdout, usage)
 		return 0
 	}
-	code, err := run(args, load)
+	code, err := run(args, load, func(err error) { fmt.Fprintln(stderr, "ahostd-root:", err) })
 	if err != nil {
 		fmt.Fprintln(stderr, "ahostd-root:", err)
 	}
@@ -41,7 +41,7 @@ func Run(args []string, load func() (Traffic, error), stdout, stderr io.Writer) 
 // clientFD is the client's end of the pair, in the client.
 const clientFD = 3
 
-func run(args []string, load func() (Traffic, error)) (int, error) {
+func run(args []string, load func() (Traffic, error), log func(error)) (_ int, err error) {
 	runtime.LockOSThread() // the client dies with the thread that started it
 	user, err := serviceUser(os.Getenv("RUNTIME_DIRECTORY"))
 	if err != nil {
@@ -87,6 +87,11 @@ func run(args []string, load func() (Traffic, error)) (int, error) {
 	if err != nil {
 		return 1, errors.Join(err, client.Kill())
 	}
+	server.log = log
+	if err := server.ClearLimits(); err != nil {
+		log(err) // what is left is tried again
+	}
+	defer func() { err = errors.Join(err, server.LiftLimits()) }()
 	if counts != 0 {
 		server.drop = func() error { return keep(mayRead) }
 	}

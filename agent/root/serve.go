@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/agent/limit"
 	"github.com/allotment-hpc/allotment/agent/measure"
 )
 
@@ -28,6 +29,9 @@ type Server struct {
 	traffic Traffic                 // nil: it is not loaded
 	read    map[uint64]measure.Network
 	inodes  []uint64 // of read
+
+	limits *limit.Keeper // nil: none are set
+	log    func(error)
 }
 
 // Traffic counts what control groups of version 2 send and receive (agent/traffic).
@@ -43,7 +47,7 @@ func NewServer(conn int, client unix.Ucred, load func() (Traffic, error)) (*Serv
 	if err != nil {
 		return nil, fmt.Errorf("open /proc: %w", err)
 	}
-	return &Server{conn: conn, client: client, processes: p, load: load}, nil
+	return &Server{conn: conn, client: client, processes: p, load: load, log: func(error) {}}, nil
 }
 
 // Serve answers until the client closes its end (io.EOF), or breaks the protocol.
@@ -122,6 +126,12 @@ func (s *Server) answer(out []byte, r request) []byte {
 		return append(answerHead(out, r.verb, len(why), 0), why...)
 	case Network:
 		return s.groups(out, int(r.first))
+	case Limits:
+		out = answerHead(out, r.verb, len(r.limits), 0)
+		for _, err := range s.setLimits(r.limits) {
+			out = appendWhy(out, err)
+		}
+		return out
 	case Claims, Bytes:
 	}
 	out = answerHead(out, r.verb, len(r.processes), 0)
@@ -148,6 +158,72 @@ func (s *Server) setNetworks(networks map[netip.Prefix]measure.NetworkClass) err
 		s.traffic = t
 	}
 	return s.traffic.SetNetworks(networks)
+}
+
+// maxLimited bounds the jobs' control groups of a host that are looked at.
+const maxLimited = 2000
+
+// limitGroups finds the jobs' control groups, as limits are set in them.
+func (s *Server) limitGroups() ([]*measure.JobGroup, error) {
+	mounts, err := readAt(s.processes.proc, "self/mountinfo", 1<<20)
+	return measure.LimitGroups(mounts, maxLimited), err
+}
+
+// ClearLimits lifts what an earlier helper has left, however that ended.
+func (s *Server) ClearLimits() error {
+	groups, err := s.limitGroups()
+	if err != nil {
+		return err
+	}
+	all := make([]*limit.Group, 0, len(groups))
+	for _, g := range groups {
+		all = append(all, &limit.Group{Name: g.Path, Dirs: g.Dirs})
+	}
+	s.limits, err = limit.Open(all)
+	return err
+}
+
+// LiftLimits lifts all limits, for good.
+func (s *Server) LiftLimits() error {
+	if s.limits == nil {
+		return nil
+	}
+	return s.limits.Close()
+}
+
+// setLimits brings about limits, and returns why each is not in force. The groups are those that this
+// process finds.
+func (s *Server) setLimits(all []Limit) []error {
+	each := make([]error, len(all))
+	groups, err := s.limitGroups()
+	if s.limits == nil {
+		err = errors.Join(err, errors.New("this helper sets no limits"))
+	}
+	if err != nil {
+		for i := range each {
+			each[i] = err
+		}
+		return each
+	}
+	var settings []limit.Setting
+	var of []int // the limit that a setting is of
+	for i, l := range all {
+		each[i] = errors.New("the job has no control group on this host")
+		for _, g := range groups {
+			if g.Queue == l.Queue && g.ID == l.ID {
+				each[i] = nil
+				settings, of = append(settings, limit.Setting{Group: &limit.Group{Name: g.Path, Dirs: g.Dirs}, Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
+			}
+		}
+	}
+	results, lifted := s.limits.Set(settings)
+	for i, err := range results {
+		each[of[i]] = errors.Join(each[of[i]], err)
+	}
+	if lifted != nil { // it is tried again with the next request, and when the lease ends
+		s.log(lifted)
+	}
+	return each
 }
 
 // groups answers what the jobs' groups have sent and received, from the first one on. The

@@ -9,14 +9,17 @@
 package root
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 )
 
@@ -33,6 +36,9 @@ const (
 	Networks Verb = 3
 	// Network asks for what the jobs' control groups have sent and received.
 	Network Verb = 4
+	// Limits brings about limits of jobs, and lifts all others. It is to come again within
+	// limit.LeaseTime.
+	Limits Verb = 5
 )
 
 // A message is a head, and records of the same size. All numbers are little-endian.
@@ -40,8 +46,10 @@ const (
 //	request  version 1, verb 1, count 2, first 4
 //	         a record of Claims and Bytes is PID 4, 0 4, start 8; of Networks bits 1, class 1, 0 2, IPv6 16
 //	         Network has none: first is the group that the answer begins with
+//	         of Limits queue 1, resource 1, rung 1, 0 1, index 4, job 8, value 8; there may be none
 //	answer   the same head; first is of Network how many groups there are in all, else 0
-//	         a record is as its verb says; of Networks it is a byte of text
+//	         a record is as its verb says; of Networks it is a byte of text, of Limits a text that
+//	         zeros follow, which says why the limit is not in force
 const (
 	version     = 1
 	headSize    = 8
@@ -51,9 +59,12 @@ const (
 	networkSize = 20
 	groupSize   = 8 + 2*8*measure.NetworkClasses // inode, sent, received
 	maxGroups   = 256                            // in an answer
+	limitSize   = 24
+	whySize     = 120
 	maxText     = 500
 	maxRecords  = 1024
-	maxRequest  = headSize + measure.MaxNetworks*networkSize
+	maxLimits   = 340
+	maxRequest  = headSize + max(measure.MaxNetworks*networkSize, maxRecords*processSize, maxLimits*limitSize)
 	maxAnswer   = headSize + maxRecords*claimsSize
 	maxPID      = 1 << 22 // PID_MAX_LIMIT of the kernel
 )
@@ -65,12 +76,25 @@ type request struct {
 	verb      Verb
 	processes []measure.ProcessID
 	networks  map[netip.Prefix]measure.NetworkClass
+	limits    []Limit
 	first     uint32
 }
 
+// Limit is a limit of a job. Values are those of supervise.Limit.
+type Limit struct {
+	Queue    measure.Queue
+	ID       backends.ID
+	Resource supervise.Resource
+	Rung     supervise.Rung
+	Value    int64
+}
+
+// limitQueues are the queues whose jobs have control groups, by their numbers in messages.
+var limitQueues = []measure.Queue{measure.Slurm, measure.LSF}
+
 func encodeRequest(b []byte, r request) []byte {
 	b = append(b, version, byte(r.verb))
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.processes)+len(r.networks)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.processes)+len(r.networks)+len(r.limits)))
 	b = binary.LittleEndian.AppendUint32(b, r.first)
 	for _, p := range slices.SortedFunc(maps.Keys(r.networks), netip.Prefix.Compare) {
 		bits, address := p.Bits(), p.Addr().As16()
@@ -79,6 +103,12 @@ func encodeRequest(b []byte, r request) []byte {
 		}
 		b = append(b, byte(bits), byte(r.networks[p]), 0, 0)
 		b = append(b, address[:]...)
+	}
+	for _, l := range r.limits {
+		b = append(b, byte(slices.Index(limitQueues, l.Queue)), byte(l.Resource), byte(l.Rung), 0)
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(l.ID.Index)))
+		b = binary.LittleEndian.AppendUint64(b, uint64(l.ID.Job))
+		b = binary.LittleEndian.AppendUint64(b, uint64(l.Value))
 	}
 	for _, p := range r.processes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(p.PID))
@@ -103,6 +133,9 @@ func decodeRequest(b []byte) (r request, err error) {
 	case Networks:
 		r.networks, err = decodeNetworks(b[headSize:], n)
 		return r, err
+	case Limits:
+		r.limits, err = decodeLimits(b[headSize:], n)
+		return r, err
 	case Network:
 		if n != 0 || len(b) != headSize {
 			return request{}, fmt.Errorf("%w: %d bytes for nothing", errMalformed, len(b))
@@ -122,6 +155,27 @@ func decodeRequest(b []byte) (r request, err error) {
 		r.processes = append(r.processes, measure.ProcessID{PID: int(pid), Start: binary.LittleEndian.Uint64(b[8:])})
 	}
 	return r, nil
+}
+
+// decodeLimits reads n limits. Whether there is such a job, and such a limit, is seen when it is set.
+func decodeLimits(b []byte, n int) (all []Limit, err error) {
+	if n > maxLimits || len(b) != n*limitSize {
+		return nil, fmt.Errorf("%w: %d bytes for %d limits", errMalformed, len(b), n)
+	}
+	for ; len(b) > 0; b = b[limitSize:] {
+		l := Limit{
+			Resource: supervise.Resource(b[1]), Rung: supervise.Rung(b[2]),
+			ID:    backends.ID{Job: int64(binary.LittleEndian.Uint64(b[8:])), Index: int(int32(binary.LittleEndian.Uint32(b[4:])))},
+			Value: int64(binary.LittleEndian.Uint64(b[16:])),
+		}
+		if int(b[0]) >= len(limitQueues) || b[3] != 0 || l.ID.Job < 1 || l.ID.Index < backends.ZeroIndex || l.Value < 0 ||
+			l.Resource > supervise.Memory || l.Rung < supervise.Weight || l.Rung > supervise.Freeze {
+			return nil, fmt.Errorf("%w: limit %+v of queue %d", errMalformed, l, b[0])
+		}
+		l.Queue = limitQueues[b[0]]
+		all = append(all, l)
+	}
+	return all, nil
 }
 
 // decodeNetworks reads n networks, each once.
@@ -178,6 +232,16 @@ func records(b []byte, verb Verb, n, size int) ([]byte, error) {
 	}
 	return b[headSize:], nil
 }
+
+func appendWhy(b []byte, err error) []byte {
+	text := ""
+	if err != nil {
+		text = strings.ReplaceAll(err.Error(), "\x00", "")
+	}
+	return append(b, append([]byte(text), make([]byte, whySize)...)[:whySize]...)
+}
+
+func decodeWhy(b []byte) string { return string(bytes.TrimRight(b[:whySize], "\x00")) }
 
 func appendClaims(b []byte, c measure.RootClaims) []byte {
 	b = binary.LittleEndian.AppendUint32(b, bit(c.Known)|uint32(c.Run)<<1)

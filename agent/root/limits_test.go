@@ -1,0 +1,122 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/supervise"
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// slurmGroup makes the control group of a job of Slurm, and returns the file that freezes it, with the values
+// that it has when it is frozen and when it is not; it skips where it can't.
+func slurmGroup(t *testing.T, id int64) (file, on, off string) {
+	t.Helper()
+	top, path := "/sys/fs/cgroup/freezer", fmt.Sprintf("slurm_allotment_%d/uid_1000/job_%d", os.Getpid(), id)
+	file, on, off = "freezer.state", "FROZEN", "THAWED"
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		top, path = "/sys/fs/cgroup", fmt.Sprintf("system.slice/allotment%d_slurmstepd.scope/job_%d", os.Getpid(), id)
+		file, on, off = "cgroup.freeze", "1", "0"
+	}
+	dir := filepath.Join(top, path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Skipf("skip: no control group can be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for range 3 { // and those above it that are empty then
+			os.Remove(dir)
+			dir = filepath.Dir(dir)
+		}
+	})
+	return filepath.Join(dir, file), on, off
+}
+
+// R47: a client has limits set by jobs' IDs, and learns why one is not; all are lifted by the next request
+// that does not have them, and by a helper that begins after one that was killed.
+func TestLimits(t *testing.T) {
+	id := backends.ID{Job: 1<<40 + int64(os.Getpid())}
+	file, on, off := slurmGroup(t, id.Job)
+	is := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if got := strings.TrimSpace(string(text)); err != nil || got != want {
+			t.Errorf("%s is %q, want %q: %v", file, got, want, err)
+		}
+	}
+	limits := []Limit{
+		{Queue: measure.Slurm, ID: id, Resource: supervise.Memory, Rung: supervise.Freeze},
+		{Queue: measure.LSF, ID: id, Resource: supervise.Memory, Rung: supervise.Freeze},
+		{Queue: measure.Slurm, ID: id, Resource: supervise.Network, Rung: supervise.Weight, Value: 5},
+	}
+	begin := func() (end int, c *Client, ended chan error) {
+		t.Helper()
+		s, end, ended := served(t, nil)
+		if err := s.ClearLimits(); err != nil {
+			t.Fatal(err)
+		}
+		is(off)
+		s.start(ended)
+		c, err := Connect(end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end, c, ended
+	}
+	end, c, ended := begin()
+	why, err := c.SetLimits(limits)
+	if err != nil || len(why) != 3 || why[0] != "" || !strings.Contains(why[1], "no control group") || !strings.Contains(why[2], "no such limit") {
+		t.Fatalf("%q, %v", why, err)
+	}
+	is(on)
+	if why, err := c.SetLimits(nil); err != nil || len(why) != 0 {
+		t.Fatalf("%q, %v", why, err)
+	}
+	is(off)
+	if _, err := c.SetLimits(limits); err != nil {
+		t.Fatal(err)
+	}
+	is(on)
+	if why, err := c.SetLimits(make([]Limit, maxLimits+1)); err == nil {
+		t.Errorf("limits of nothing: %q", why)
+	}
+	unix.Close(end) // it lifts nothing: it was killed
+	<-ended
+	is(on)
+	end, _, ended = begin()
+	unix.Close(end)
+	<-ended
+}
+
+// A helper that has no right to set limits says so.
+func TestNoLimits(t *testing.T) {
+	end, ended := pair(t)
+	c, err := Connect(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, err := c.SetLimits(make([]Limit, 1))
+	if err == nil {
+		t.Errorf("a limit of no job: %q", why)
+	}
+	if err := <-ended; !errors.Is(err, errMalformed) {
+		t.Errorf("it ended by %v", err)
+	}
+	unix.Close(end)
+	end, ended = pair(t)
+	if c, err = Connect(end); err != nil {
+		t.Fatal(err)
+	}
+	why, err = c.SetLimits([]Limit{{Queue: measure.LSF, ID: backends.ID{Job: 1}, Resource: supervise.CPU, Rung: supervise.Rate, Value: 1}})
+	if err != nil || len(why) != 1 || !strings.Contains(why[0], "sets no limits") {
+		t.Errorf("%q, %v", why, err)
+	}
+	unix.Close(end)
+	<-ended
+}
