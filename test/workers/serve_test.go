@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	tasks = 5000
+	tasks = 10_000
 	ahead = 100 // requests that are made and have no result, at most
 )
 
