@@ -68,7 +68,8 @@ type Key struct {
 	User  int // user ID
 }
 
-func (k Key) compare(other Key) int {
+// Compare orders jobs by queue, ID and user.
+func (k Key) Compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Queue, other.Queue), k.ID.Compare(other.ID), cmp.Compare(k.User, other.User))
 }
 

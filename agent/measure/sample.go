@@ -113,7 +113,7 @@ func (s *Sampler) Sample(now time.Time) Sample {
 		}
 		result.Jobs = append(result.Jobs, measured)
 	}
-	slices.SortFunc(result.Jobs, func(a, b Job) int { return a.compare(b.Key) })
+	slices.SortFunc(result.Jobs, func(a, b Job) int { return a.Compare(b.Key) })
 	gpus := s.readGPUs(now)
 	s.shareGPUs(&gpus, result.Jobs)
 	result.GPUs = gpus.GPUs

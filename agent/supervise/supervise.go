@@ -222,6 +222,7 @@ func (d *decider) divide(r Resource) {
 		d.Shortages = append(d.Shortages, Shortage{first.Name, r, fmt.Sprintf("%s waits for its %s, and nothing on %s can limit others", first.Name, r, d.h.Name)})
 		return
 	}
+	before := len(d.Limits)
 	for i := range shares {
 		s := &shares[i]
 		has := s.claim + max(s.given, floor)
@@ -234,6 +235,9 @@ func (d *decider) divide(r Resource) {
 		}
 		l.Reason = fmt.Sprintf("%s was promised %s of %d a second and had %d: this job keeps %d", first.Name, r, first.Minimum[r], first.Uses[r], has)
 		d.Limits = append(d.Limits, l)
+	}
+	if first.short && len(d.Limits) == before {
+		d.Shortages = append(d.Shortages, Shortage{first.Name, r, fmt.Sprintf("%s waits for its %s, and no other job on %s may have less", first.Name, r, d.h.Name)})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/discover"
@@ -26,6 +27,9 @@ func (a *agent) joinBus(ctx context.Context, config *configfile.Config) (leave f
 		return func() {}
 	}
 	a.link = link
+	if a.limiter != nil {
+		link.Receive(supervise.PromisesKind, a.limiter.hear)
+	}
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); link.Run(ctx) }()

@@ -85,6 +85,9 @@ func serve(c *cli.Context) (err error) {
 	if err := a.setNetworks(time.Now()); err != nil {
 		return err
 	}
+	if config.Limits.On() {
+		a.limiter = newLimiter(host, config.Limits, log)
+	}
 	leave := a.joinBus(c.Context, &config)
 	defer leave()
 	defer a.keepObjects(c.Context, &config)()
@@ -163,6 +166,7 @@ type agent struct {
 	link     *bus.Link // nil: it can't join a bus
 	plugins  *plugin.Runner
 	asks     chan func()     // what is to be done between two samples
+	limiter  *limiter        // nil: limits are off
 	objects  *objects.Keeper // nil: none are kept
 	place    objectsPlace
 }
@@ -182,6 +186,9 @@ func (a *agent) sample(now time.Time) {
 	use := ownUse(a.samples, time.Since(now))
 	if a.objects != nil {
 		a.objects.Sample(&s)
+	}
+	if a.limiter != nil {
+		a.limiter.sample(&s)
 	}
 	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use, a.plugins.States()) })})
 }

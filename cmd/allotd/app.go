@@ -91,7 +91,8 @@ func serve(c *cli.Context) (err error) {
 	if err := announce(c.Context, hub, config.Bus.Announce, log); err != nil {
 		log.Error("allotd does not announce itself", "error", err)
 	}
-	server, err := web.New(web.Options{Desks: desk.NewService(sys), Bus: hub, NoBus: noBus, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
+	desks := desk.NewService(sys)
+	server, err := web.New(web.Options{Desks: desks, Bus: hub, NoBus: noBus, Hosts: hosts, Config: config.Web, Proxy: proxy, Log: log, Version: shell.VersionText(), Now: time.Now, Zone: config.Timezone.Location()})
 	if err != nil {
 		return err
 	}
@@ -104,6 +105,9 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	defer stop()
+	if hub != nil && config.Limits.On() {
+		go promise(c.Context, desks, hub, log)
+	}
 	for _, l := range listeners {
 		log.Info("serving", "address", l.Addr().String(), "tls", config.Web.TLS() && l.Addr().Network() != "unix")
 	}

@@ -34,6 +34,7 @@ type Config struct {
 	LSF      lsf.Config
 	Web      settings.Web
 	Ahostd   settings.Ahostd
+	Limits   settings.Limits
 	Bus      settings.Bus
 	Log      Log
 }
@@ -119,6 +120,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		LSF:     lsf.DefaultConfig(),
 		Web:     settings.DefaultWeb(),
 		Ahostd:  settings.DefaultAhostd(),
+		Limits:  settings.DefaultLimits(),
 		Bus:     settings.DefaultBus(),
 		Log:     Log{Format: LogText},
 	}
@@ -136,6 +138,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		"lsf":      &c.LSF,
 		"web":      &c.Web,
 		"ahostd":   &c.Ahostd,
+		"limits":   &c.Limits,
 		"bus":      &c.Bus,
 		"log":      &c.Log,
 	}, yaml)

@@ -1,0 +1,60 @@
+package supervise
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// PromisesKind is the kind of message that has a host's promises.
+const PromisesKind = "promises"
+
+// Promises are what the jobs on a host were promised, by the last cycle of the engine.
+type Promises struct {
+	Paused bool      `json:"paused,omitempty"`
+	Jobs   []Promise `json:"jobs"` // all that the queue has there
+}
+
+// Promise is what a job was promised on a host.
+type Promise struct {
+	Queue     string  `json:"queue"`
+	Job       int64   `json:"job"`
+	Index     int     `json:"index,omitempty"` // of an element of an array
+	Slots     int     `json:"slots"`           // there
+	Minimum   Amounts `json:"minimum,omitzero"`
+	Memory    int64   `json:"memory,omitempty"` // bytes that it asked for, there; 0: none
+	Held      bool    `json:"held,omitempty"`
+	Requeues  bool    `json:"requeues,omitempty"`
+	Protected bool    `json:"protected,omitempty"`
+}
+
+// maxPromises bounds the jobs of a message. What is beyond is not known to the host, and is never touched.
+const maxPromises = 1000
+
+// Encode returns the message, and how many jobs it has no room for.
+func (p *Promises) Encode() (message []byte, left int, err error) {
+	some := *p
+	if len(some.Jobs) > maxPromises {
+		left = len(some.Jobs) - maxPromises
+		some.Jobs = some.Jobs[:maxPromises]
+	}
+	message, err = json.Marshal(&some)
+	return message, left, err
+}
+
+// ParsePromises reads a message.
+func ParsePromises(message []byte) (*Promises, error) {
+	p := &Promises{}
+	if err := json.Unmarshal(message, p); err != nil {
+		return nil, fmt.Errorf("promises: %w", err)
+	}
+	if len(p.Jobs) > maxPromises {
+		return nil, fmt.Errorf("promises of %d jobs: at most %d", len(p.Jobs), maxPromises)
+	}
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		if j.Job < 1 || j.Index < -1 || j.Slots < 0 || j.Memory < 0 || j.Minimum[CPU] < 0 || j.Minimum[Disk] < 0 || j.Minimum[Network] < 0 {
+			return nil, fmt.Errorf("a promise of job %d is %+v", j.Job, *j)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,54 @@
+package desk
+
+import (
+	"context"
+
+	"github.com/allotment-hpc/allotment/agent/supervise"
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Promises returns what the jobs on each host were promised, by what the last cycle saw (R47).
+func (d *Desk) Promises(ctx context.Context) (map[string]*supervise.Promises, error) {
+	r, err := d.preview(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slot := supervise.Amounts{supervise.CPU: int64(1000 * d.Limits.Slot.CPU), supervise.Disk: int64(d.Limits.Slot.Disk), supervise.Network: int64(d.Limits.Slot.Network)}
+	return promises(d.Backend, r.State.Farm, plan.Classes(r.State, r.Rules.Policy, r.State.Farm.At), slot, r.Rules.Paused), nil
+}
+
+// promises returns them for each host on which a job is, of a farm whose jobs have these classes.
+func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot supervise.Amounts, paused bool) map[string]*supervise.Promises {
+	all := map[string]*supervise.Promises{}
+	for i := range farm.Hosts { // one whose last job has ended is to know that
+		all[farm.Hosts[i].Name] = &supervise.Promises{Paused: paused}
+	}
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if j.State != backends.Running && j.State != backends.Suspended || j.IsDummy() {
+			continue
+		}
+		id := j.OnHosts()
+		for _, at := range j.Hosts {
+			host := all[at.Host]
+			if host == nil {
+				continue
+			}
+			p := supervise.Promise{
+				Queue: queue, Job: id.Job, Index: id.Index, Slots: at.Slots, Held: j.State == backends.Suspended,
+				Requeues: !j.NoRequeue && !j.Component, Protected: classes[i].Within || j.Interactive,
+			}
+			if j.Slots > 0 {
+				p.Memory = j.Memory / int64(j.Slots) * int64(at.Slots)
+			}
+			if classes[i].Within {
+				for r := range p.Minimum {
+					p.Minimum[r] = slot[r] * int64(at.Slots)
+				}
+			}
+			host.Jobs = append(host.Jobs, p)
+		}
+	}
+	return all
+}
