@@ -308,7 +308,12 @@ func (s *scene) judgeJobs() (states map[string]int) {
 	}) {
 		s.Errorf("jobs are left:\n%s", out)
 	}
-	out = s.must(s.RunSlurm(s.ctx, "sacct", "-aXDnP", "-S", "now-1hours", "--format=JobID,JobName,State"))
+	if !await.Soon(func() bool { // accounting hears of an end somewhat later
+		out = s.must(s.RunSlurm(s.ctx, "sacct", "-aXDnP", "-S", "now-1hours", "--format=JobID,JobName,State"))
+		return !strings.Contains(out, "|RUNNING") && !strings.Contains(out, "|PENDING")
+	}) {
+		s.Errorf("jobs have not ended by accounting:\n%s", out)
+	}
 	states = map[string]int{}
 	preempted := map[string]bool{}
 	for line := range strings.Lines(out) {
