@@ -50,11 +50,13 @@ func TestLoadReadsTheWholeFile(t *testing.T) {
 
 func TestLoadNamesFileAndLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"mode: live\ntimezome: UTC\n":           `config.yaml:2: unknown key "timezome" (known: ahostd, backend, `,
-		"mode: dry\n":                           `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
-		"timezone: Mars/Base\n":                 `config.yaml:1: timezone: "Mars/Base" is no time zone`,
-		"filter:\n  on_failur: low\n":           `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
-		"dummies: {mode: reserve, limit: 3m}\n": `config.yaml: dummies.limit: 3m is less than ten cycles (pba.every: 20s)`,
+		"limits: {mode: on}\n":                         `config.yaml:1: limits.mode: "on" is no mode (known: off, observe)`,
+		"limits:\n  mode: observe\n  slot: {cpu: 0}\n": `config.yaml:2: limits: slot: jobs within a guarantee are promised nothing`,
+		"mode: live\ntimezome: UTC\n":                  `config.yaml:2: unknown key "timezome" (known: ahostd, backend, `,
+		"mode: dry\n":                                  `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
+		"timezone: Mars/Base\n":                        `config.yaml:1: timezone: "Mars/Base" is no time zone`,
+		"filter:\n  on_failur: low\n":                  `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
+		"dummies: {mode: reserve, limit: 3m}\n":        `config.yaml: dummies.limit: 3m is less than ten cycles (pba.every: 20s)`,
 	} {
 		inHome(t, text)
 		if _, err := Load(yamlplain.Convert); err == nil || !strings.Contains(err.Error(), want) {

@@ -49,7 +49,7 @@ type scene struct {
 // R50: each item has exactly one result, in order, whatever happens to workers.
 func TestWorkers(t *testing.T) {
 	s := newScene(t)
-	s.begin(items, "0.1")
+	s.begin(items, "0.15")
 	s.trouble(s.troubles())
 	states := s.judgeJobs()
 	s.judge(items)
