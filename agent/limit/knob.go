@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -88,12 +89,8 @@ func (g *Group) file(name, controller string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := make([]byte, maxFile)
-	n, err := f.Read(text)
-	if n == 0 && err != nil {
-		n = 0 // an empty file
-	}
-	return string(text[:n]), f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile))
+	return string(text), errors.Join(err, f.Close())
 }
 
 // read returns a knob's value.

@@ -98,7 +98,10 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 	defer k.mu.Unlock()
 	each = make([]error, len(all))
 	if k.closed {
-		return each, errors.New("the limits are being lifted for good")
+		for i := range each {
+			each[i] = errors.New("all limits are lifted for good")
+		}
+		return each, nil
 	}
 	if k.lease != nil {
 		k.lease.Stop()

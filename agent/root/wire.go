@@ -1,5 +1,6 @@
 // Package root is ahostd's root helper: a few verbs that read for an unprivileged ahostd what
-// only root may read, and the client that asks for them.
+// only root may read, one that limits jobs in their control groups (agent/limit), where the service may
+// write these, and the client that asks for them.
 //
 // The two talk by messages of bounded size over a pair of sockets that has no name: only the
 // process that the helper started has the other end. Nothing that the client sends is a path

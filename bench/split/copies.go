@@ -60,11 +60,8 @@ func measureCopies(ctx context.Context, o *options) (met bool, err error) {
 			if err := host.Boot(ctx); err != nil {
 				return err
 			}
-			if !await.Soon(func() bool {
-				state, err := f.RunSlurm(ctx, "sinfo", "-h", "-o", "%T %D")
-				return err == nil && strings.TrimSpace(state) == "idle "+strconv.Itoa(cutHosts)
-			}) {
-				return fmt.Errorf("%s did not come back", host.Name())
+			if err := awaitIdle(ctx, f); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -79,4 +76,20 @@ func measureCopies(ctx context.Context, o *options) (met bool, err error) {
 	}
 	printf("  %-10s  %s: %.3f of %.3f; the worst of %d is %.3f", l.verdict(), l.what, l.value, l.limit, len(cut), worst)
 	return l.verdict() != "missed", nil
+}
+
+// awaitIdle waits until all hosts are idle: a job of the one that was killed may stay in COMPLETING for minutes.
+func awaitIdle(ctx context.Context, f *farm.Farm) error {
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	state := ""
+	if !await.Every(ctx, 200*time.Millisecond, func() bool {
+		text, err := f.RunSlurm(ctx, "sinfo", "-h", "-o", "%T %D")
+		state = strings.TrimSpace(text)
+		return err == nil && state == "idle "+strconv.Itoa(cutHosts)
+	}) {
+		jobs, _ := f.RunSlurm(context.WithoutCancel(ctx), "squeue")
+		return fmt.Errorf("the hosts are not idle after %v: %s\n%s", runTime, state, jobs)
+	}
+	return nil
 }

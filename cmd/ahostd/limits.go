@@ -105,10 +105,11 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *su
 	for i := range now.Jobs {
 		m := &now.Jobs[i]
 		job := supervise.Job{Name: string(m.Queue) + " " + m.ID.String(), Foreign: true, Slots: 1}
-		if slices.ContainsFunc(h.Jobs, func(o supervise.Job) bool { return o.Name == job.Name }) {
-			continue // another user claims it
-		}
-		if p := promised[job.Name]; p != nil && m.Source != measure.FromProcesses {
+		switch p := promised[job.Name]; {
+		case m.Source == measure.FromProcesses: // any user says so
+			job.Name += " of user ID " + m.UserText()
+		case p != nil:
+			delete(promised, job.Name) // the first of two groups of the same job has it
 			job.Foreign, job.Slots, job.Minimum, job.Held = false, p.Slots, p.Minimum, p.Held
 			job.Requested, job.Requeues, job.Protected = p.Memory, p.Requeues, p.Protected
 		}

@@ -26,8 +26,12 @@ func sampleAt(second int, loads ...diskLoad) *measure.Sample {
 	s := &measure.Sample{At: time.Unix(int64(1000+second), 0)}
 	value := func(n uint64) measure.Value { return measure.Value{N: n * uint64(second), Known: true} }
 	for _, l := range loads {
+		user := 1000
+		if l.source == measure.FromProcesses {
+			user = 500
+		}
 		s.Jobs = append(s.Jobs, measure.Job{
-			Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: l.job}, User: 1000}, Source: l.source,
+			Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: l.job}, User: user}, Source: l.source,
 			CPU: value(5e8), Disks: []measure.Disk{{WrittenBytes: value(l.bytes)}}, Pressure: measure.Pressure{CPUSome: value(0), IOSome: value(uint64(l.waits * 1e9))},
 		})
 	}
@@ -81,10 +85,17 @@ func TestWouldLimit(t *testing.T) {
 	begins("would limit")
 	l.sample(sampleAt(7, loads[1:]...)) // the promised one has ended
 	begins("would lift")
-	loads[1].source = measure.FromProcesses
+	// Any user can say in an environment to be a job: what is of a control group counts.
+	said.Reset()
+	liar := diskLoad{8, measure.FromProcesses, 0, 0}
+	loads = []diskLoad{loads[0], liar, loads[1], loads[2]}
 	l.sample(sampleAt(8, loads...))
 	l.sample(sampleAt(9, loads...))
-	begins(`level=WARN msg="a promise is not kept" job="slurm 7"`) // any user can say to be job 8
+	begins(`msg="would limit" job="slurm 8" resource=disk`)
+	loads = []diskLoad{loads[0], {8, measure.FromProcesses, 70 << 20, 0.5}, loads[3]}
+	l.sample(sampleAt(10, loads...))
+	l.sample(sampleAt(11, loads...))
+	begins(`level=WARN msg="a promise is not kept" job="slurm 7"`)
 	l.hear([]byte(`{"jobs":[{"job":-1}]}`))
 	begins("what jobs were promised is not known")
 }
