@@ -212,7 +212,7 @@ func (s *Setting) diskTurns(v2 bool) (all []turn, err error) {
 			all = append(all, turn{knob{ioMax, device}, func(before string) (string, error) {
 				words := strings.Fields(before)
 				for i, name := range []string{"rbps=", "wbps="} {
-					words[i] = name + least(strings.TrimPrefix(words[i], name), "max", s.Value)
+					words[i] = name + least(strings.TrimPrefix(words[i], name), "max", max(leastRate, s.Value))
 				}
 				return strings.Join(words, " "), nil
 			}})
@@ -227,6 +227,9 @@ func (s *Setting) diskTurns(v2 bool) (all []turn, err error) {
 	}
 	return all, nil
 }
+
+// leastRate is the least that the kernel takes of version 2, in bytes a second.
+const leastRate = 2
 
 var device = regexp.MustCompile(`^[0-9]{1,7}:[0-9]{1,7}$`)
 
