@@ -46,6 +46,7 @@ type runner struct {
 	unreachableTold bool      // that workers can't reach asplit
 	stood           []*row    // tasks of an earlier run whose jobs may stand as workers
 	lost            []*row    // tasks that were executed elsewhere, and whose jobs may go on
+	slowAt          time.Time // when a task that runs may become a straggler; zero: none may
 	unsaved         []*row    // that save could not store
 	joblog          *joblog
 	joblogErr       error
@@ -421,15 +422,16 @@ func (r *runner) wait(ctx context.Context) error {
 		defer timer.Stop()
 		poll = timer.C
 	}
+	at := r.slowAt
 	var due <-chan time.Time
 	var written <-chan struct{}
-	if r.resident != nil {
-		written = r.delivery.gather.news
-		if !r.resident.due.IsZero() {
-			timer := time.NewTimer(time.Until(r.resident.due))
-			defer timer.Stop()
-			due = timer.C
-		}
+	if r.resident != nil { // it has no stragglers
+		written, at = r.delivery.gather.news, r.resident.due
+	}
+	if !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
 	}
 	select {
 	case <-ctx.Done():

@@ -27,10 +27,10 @@ type running struct {
 
 // stragglers decides which of the tasks that run get a copy, and where: the slowest ones first, on the
 // hosts that ended their own task, the fastest first (R54). took are the times of the round's tasks
-// that ended.
-func stragglers(open []running, took map[string]time.Duration, idle []string, least time.Duration) (copies map[int64]string) {
+// that ended. next is how long it takes until there may be another one; 0: nothing would come of it.
+func stragglers(open []running, took map[string]time.Duration, idle []string, least time.Duration) (copies map[int64]string, next time.Duration) {
 	if len(took) == 0 {
-		return nil
+		return nil, 0
 	}
 	limit := max(time.Duration(slowFactor*float64(quantile.Of(slices.Collect(maps.Values(took)), 95))), least)
 	open, idle = slices.Clone(open), slices.Clone(idle)
@@ -38,19 +38,23 @@ func stragglers(open []running, took map[string]time.Duration, idle []string, le
 	slices.SortStableFunc(idle, func(a, b string) int { return cmp.Compare(took[a], took[b]) })
 	copies = map[int64]string{}
 	for _, t := range open {
-		if t.Copied || t.For <= limit {
-			continue
-		}
 		if len(idle) == 0 {
 			break
 		}
-		copies[t.N], idle = idle[0], idle[1:]
+		switch {
+		case t.Copied:
+		case t.For > limit:
+			copies[t.N], idle = idle[0], idle[1:]
+		case next == 0: // those that follow have run for less
+			next = limit - t.For + time.Millisecond
+		}
 	}
-	return copies
+	return copies, next
 }
 
 // speculate copies stragglers to hosts that wait for the end of the round.
 func (r *runner) speculate(ctx context.Context) error {
+	r.slowAt = time.Time{}
 	if !r.def.Speculate || r.core.Idle() {
 		return nil
 	}
@@ -81,7 +85,10 @@ func (r *runner) speculate(ctx context.Context) error {
 			idle = append(idle, host)
 		}
 	}
-	copies := stragglers(open, took, idle, r.pace.slow)
+	copies, next := stragglers(open, took, idle, r.pace.slow)
+	if next > 0 {
+		r.slowAt = now.Add(next)
+	}
 	var rows []*row
 	for _, t := range open {
 		host, ok := copies[t.N]

@@ -19,17 +19,19 @@ func TestStragglers(t *testing.T) {
 		took map[string]time.Duration
 		idle []string
 		want map[int64]string
+		next time.Duration
 	}{
-		"half as long again":             {[]running{{4, "n4", 7500*time.Millisecond + 1, false}}, took, []string{"n1", "n2", "n3"}, map[int64]string{4: "n2"}},
-		"not yet":                        {[]running{{4, "n4", 7500 * time.Millisecond, false}}, took, []string{"n1", "n2", "n3"}, nil},
-		"the slowest one first":          {[]running{{4, "n4", 11 * s, false}, {5, "n5", 12 * s, false}, {6, "n6", 2 * s, false}}, took, []string{"n1"}, map[int64]string{5: "n1"}},
-		"it has a copy":                  {[]running{{4, "n4", 11 * s, true}, {7, "n1", 11 * s, true}}, took, []string{"n2"}, nil},
-		"no host is idle":                {[]running{{4, "n4", 11 * s, false}}, took, nil, nil},
-		"no other task of it ended":      {[]running{{4, "n4", 11 * s, false}}, nil, []string{"n1"}, nil},
-		"all of the others were instant": {[]running{{4, "n4", s, false}, {5, "n5", s + 1, false}}, map[string]time.Duration{"n1": 1}, []string{"n1"}, map[int64]string{5: "n1"}},
+		"half as long again":             {[]running{{4, "n4", 7500*time.Millisecond + 1, false}}, took, []string{"n1", "n2", "n3"}, map[int64]string{4: "n2"}, 0},
+		"not yet":                        {[]running{{4, "n4", 7500 * time.Millisecond, false}}, took, []string{"n1", "n2", "n3"}, nil, time.Millisecond},
+		"the slowest one first":          {[]running{{4, "n4", 11 * s, false}, {5, "n5", 12 * s, false}, {6, "n6", 2 * s, false}}, took, []string{"n1"}, map[int64]string{5: "n1"}, 0},
+		"it has a copy":                  {[]running{{4, "n4", 11 * s, true}, {7, "n1", 11 * s, true}}, took, []string{"n2"}, nil, 0},
+		"no host is idle":                {[]running{{4, "n4", 11 * s, false}}, took, nil, nil, 0},
+		"no other task of it ended":      {[]running{{4, "n4", 11 * s, false}}, nil, []string{"n1"}, nil, 0},
+		"all of the others were instant": {[]running{{4, "n4", s, false}, {5, "n5", s + 1, false}}, map[string]time.Duration{"n1": 1}, []string{"n1"}, map[int64]string{5: "n1"}, 0},
+		"one now, one later":             {[]running{{4, "n4", 11 * s, false}, {6, "n6", 2 * s, false}, {7, "n7", s, false}}, took, []string{"n1", "n2"}, map[int64]string{4: "n2"}, 5501 * time.Millisecond},
 	} {
-		if got := stragglers(x.open, x.took, x.idle, s); !maps.Equal(got, x.want) {
-			t.Errorf("%s: %v, want %v", name, got, x.want)
+		if got, next := stragglers(x.open, x.took, x.idle, s); !maps.Equal(got, x.want) || next != x.next {
+			t.Errorf("%s: %v, %v, want %v, %v", name, got, next, x.want, x.next)
 		}
 	}
 }

@@ -88,7 +88,8 @@ func (r *runner) writeStatus(p *Progress, state string) {
 	}
 }
 
-// Statuses returns the splits of a working directory, by name, at most 1000.
+// Statuses returns the splits of a working directory, by name, at most 1000. An error is of the first one that can't
+// be read: the others are returned all the same.
 func Statuses(work string) (all []Status, err error) {
 	folder := filepath.Join(work, Folder)
 	if err := task.CheckDir(folder); err != nil {
@@ -102,17 +103,20 @@ func Statuses(work string) (all []Status, err error) {
 		return nil, err
 	}
 	for _, e := range entries[:min(len(entries), maxStatuses)] {
-		s, err := statusOf(filepath.Join(folder, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) { // it has ended meanwhile
+		s, wrong := statusOf(filepath.Join(folder, e.Name()))
+		if errors.Is(wrong, fs.ErrNotExist) { // it has ended meanwhile
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read the state of split %s: %w", e.Name(), err)
+		if wrong != nil {
+			if err == nil {
+				err = fmt.Errorf("read the state of split %s: %w", e.Name(), wrong)
+			}
+			continue
 		}
 		s.Name = e.Name()
 		all = append(all, *s)
 	}
-	return all, nil
+	return all, err
 }
 
 // statusOf returns the status of the split in a directory.

@@ -40,13 +40,20 @@ func TestStatuses(t *testing.T) {
 	r.writeStatus(&Progress{Items: 9, Total: 9}, StateEnded)
 	state(StateEnded)
 
+	other, _, err := CreateDir(work, "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir.Path, fileStatus)
 	for name, text := range map[string]string{"no JSON": "{", "too long": `{"name":"` + string(make([]byte, maxStatus)) + `"}`} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if all, err := Statuses(work); err == nil {
-			t.Errorf("%s: %+v", name, all)
+		if all, err := Statuses(work); err == nil || len(all) != 1 || all[0].Name != "two" {
+			t.Errorf("%s: %+v, %v", name, all, err)
 		}
 	}
 	if err := os.Remove(file); err != nil {
@@ -55,8 +62,8 @@ func TestStatuses(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", file); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := Statuses(work); err == nil {
-		t.Errorf("a link: %+v", all)
+	if all, err := Statuses(work); err == nil || len(all) != 1 {
+		t.Errorf("a link: %+v, %v", all, err)
 	}
 	if err := os.Chmod(filepath.Join(work, Folder), 0o777); err != nil {
 		t.Fatal(err)
