@@ -41,7 +41,7 @@ type pace struct {
 
 // defaultPace is the pace outside of tests.
 func defaultPace() pace {
-	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second, waiting: 2 * time.Second, slow: time.Second}
+	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second, waiting: 2 * time.Second, slow: 300 * time.Millisecond}
 }
 
 // Start begins a split and runs it to its end. The definition's name, token and time
