@@ -150,8 +150,8 @@ type turn struct {
 	value func(before string) (string, error)
 }
 
-// turns returns what a setting changes in its group.
-func (s *Setting) turns() ([]turn, error) {
+// turns returns what a setting changes in its group. disks returns the numbers of the host's disks.
+func (s *Setting) turns(disks func() ([]string, error)) ([]turn, error) {
 	if s.Value < 1 && s.Rung != supervise.Freeze || s.Value >= 100 && s.Rung == supervise.Weight {
 		return nil, fmt.Errorf("%w: %s %s %d", errNoSuchRung, s.Resource, s.Rung, s.Value)
 	}
@@ -189,7 +189,7 @@ func (s *Setting) turns() ([]turn, error) {
 	case s.Resource == supervise.Disk && s.Rung == supervise.Weight && v2:
 		return []turn{{knob{ioWeight, "default"}, func(before string) (string, error) { return percent(before, s.Value, v2) }}}, nil
 	case s.Resource == supervise.Disk && s.Rung == supervise.Rate:
-		return s.diskTurns(v2)
+		return s.diskTurns(v2, disks)
 	}
 	return nil, fmt.Errorf("%w: %s %s, in control groups of version %d", errNoSuchRung, s.Resource, s.Rung, version(v2))
 }
@@ -202,12 +202,12 @@ func version(v2 bool) int {
 }
 
 // diskTurns limits what is read from, and what is written to, each of the host's disks.
-func (s *Setting) diskTurns(v2 bool) (all []turn, err error) {
-	disks, err := disks()
+func (s *Setting) diskTurns(v2 bool, disks func() ([]string, error)) (all []turn, err error) {
+	devices, err := disks()
 	if err != nil {
 		return nil, err
 	}
-	for _, device := range disks {
+	for _, device := range devices {
 		if v2 {
 			all = append(all, turn{knob{ioMax, device}, func(before string) (string, error) {
 				words := strings.Fields(before)
@@ -292,6 +292,3 @@ func (s *Setting) quota(before, period string) (string, error) {
 	}
 	return strconv.FormatInt(quota, 10), nil
 }
-
-// line bounds a text for a message.
-func line(b []byte) string { return string(b[:min(len(b), 200)]) }

@@ -33,7 +33,7 @@ type Group struct {
 }
 
 // Setting is a limit to bring about. Values are those of supervise.Limit; of disks, what is read and what
-// is written has the value each, on each device that the job uses.
+// is written has the value each, on each of the host's disks.
 type Setting struct {
 	Group    *Group
 	Resource supervise.Resource
@@ -106,6 +106,7 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 	if k.lease != nil {
 		k.lease.Stop()
 	}
+	disks := sync.OnceValues(disks)
 	wanted := map[string]map[knob]bool{}
 	for i := range all {
 		g := all[i].Group
@@ -113,7 +114,7 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 			wanted[g.Name] = map[knob]bool{}
 		}
 		var turns []turn
-		if turns, each[i] = all[i].turns(); each[i] != nil {
+		if turns, each[i] = all[i].turns(disks); each[i] != nil {
 			continue
 		}
 		for _, t := range turns {
@@ -237,16 +238,8 @@ func (h *held) putBack(n knob) error {
 	return nil
 }
 
-// recordDir is the directory whose attribute has the record.
-func (g *Group) recordDir() string {
-	if dir := g.Dirs[""]; dir != "" {
-		return dir
-	}
-	for _, c := range slices.Sorted(maps.Keys(g.Dirs)) {
-		return g.Dirs[c]
-	}
-	return ""
-}
+// recordDir is the directory whose attribute has the record: of version 1 the first by the controller's name.
+func (g *Group) recordDir() string { return g.Dirs[slices.Min(slices.Collect(maps.Keys(g.Dirs)))] }
 
 // save writes the group's record.
 func (h *held) save() error {
@@ -292,7 +285,7 @@ func load(g *Group) (*held, error) {
 	for _, r := range all {
 		kind, known := kinds[r.Knob.File]
 		if !known || r.Knob.Line != "" && r.Knob.Line != "default" && !device.MatchString(r.Knob.Line) || !kind.value.MatchString(r.Change.Before) {
-			return h, fmt.Errorf("the record of %s's limits has %q", g.Name, line(text[:n]))
+			return h, fmt.Errorf("the record of %s's limits has %q", g.Name, text[:min(n, 200)])
 		}
 		h.knobs[r.Knob] = r.Change
 	}

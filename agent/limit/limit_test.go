@@ -110,7 +110,7 @@ func (s *site) all(g *Group) (all []Setting) {
 	for _, r := range append(supervise.Resources(), supervise.Memory) {
 		for _, rung := range []supervise.Rung{supervise.Weight, supervise.Rate, supervise.Freeze} {
 			setting := Setting{g, r, rung, 50}
-			turns, err := setting.turns()
+			turns, err := setting.turns(disks)
 			if err != nil {
 				continue
 			}

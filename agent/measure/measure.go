@@ -37,6 +37,15 @@ func (v Value) or(other Value) Value {
 	return other
 }
 
+// Rise returns by how much a counter has risen in each second since it was another value; false: that is not
+// known. One that is smaller than it was began anew.
+func (v Value) Rise(since Value, seconds float64) (perSecond float64, known bool) {
+	if !since.Known || !v.Known || seconds <= 0 || v.N < since.N {
+		return 0, false
+	}
+	return float64(v.N-since.N) / seconds, true
+}
+
 // Source says where a job's figures are from.
 type Source string
 
@@ -97,6 +106,21 @@ type Job struct {
 type Disk struct {
 	Device                                 string // the kernel's name; "": all devices
 	ReadBytes, WrittenBytes, Reads, Writes Value
+}
+
+// SumDisks adds up a job's disks. What one of them lacks is absent.
+func SumDisks(disks []Disk) (all Disk) {
+	if disks != nil { // of none, too
+		zero := known(0)
+		all = Disk{ReadBytes: zero, WrittenBytes: zero, Reads: zero, Writes: zero}
+	}
+	for i := range disks {
+		d := &disks[i]
+		for _, x := range []struct{ to, from *Value }{{&all.ReadBytes, &d.ReadBytes}, {&all.WrittenBytes, &d.WrittenBytes}, {&all.Reads, &d.Reads}, {&all.Writes, &d.Writes}} {
+			*x.to = Value{N: x.to.N + x.from.N, Known: x.from.Known && x.to.Known}
+		}
+	}
+	return all
 }
 
 // Pressure is for how long some, or all, of a job's tasks stalled, in ns.

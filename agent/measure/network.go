@@ -34,10 +34,17 @@ type Network struct {
 }
 
 // Sum returns what was sent and received, but not to the host itself.
-func (n Network) Sum() Value {
+func (n Network) Sum() Value { return n.sum(n.Sent, n.Received) }
+
+// SumSent returns what was sent likewise.
+func (n Network) SumSent() Value { return n.sum(n.Sent) }
+
+func (n Network) sum(counts ...[NetworkClasses]uint64) Value {
 	v := Value{Known: n.Known}
-	for _, c := range []NetworkClass{Rack, Site, Outside} {
-		v.N += n.Sent[c] + n.Received[c]
+	for _, by := range counts {
+		for _, c := range []NetworkClass{Rack, Site, Outside} {
+			v.N += by[c]
+		}
 	}
 	return v
 }

@@ -110,13 +110,9 @@ func (c *Client) Network() (map[uint64]measure.Network, string, error) {
 // is beyond the bound of a message is not.
 func (c *Client) SetLimits(all []Limit) ([]string, error) {
 	some := all[:min(len(all), maxLimits)]
-	c.out = encodeRequest(c.out[:0], request{verb: Limits, limits: some})
-	b, err := c.exchange()
-	if err == nil {
-		b, err = records(b, Limits, len(some), whySize)
-	}
+	b, err := c.answer(request{verb: Limits, limits: some}, len(some), whySize)
 	if err != nil {
-		return nil, c.fail(err)
+		return nil, err
 	}
 	why := make([]string, 0, len(all))
 	for ; len(b) > 0; b = b[whySize:] {
@@ -136,19 +132,28 @@ func (c *Client) fail(err error) error {
 func ask[T any](c *Client, verb Verb, of []measure.ProcessID, size int, decode func([]byte) T) ([]T, error) {
 	all := make([]T, 0, len(of))
 	for some := range slices.Chunk(of, maxRecords) {
-		c.out = encodeRequest(c.out[:0], request{verb: verb, processes: some})
-		b, err := c.exchange()
-		if err == nil {
-			b, err = records(b, verb, len(some), size)
-		}
+		b, err := c.answer(request{verb: verb, processes: some}, len(some), size)
 		if err != nil {
-			return nil, c.fail(err)
+			return nil, err
 		}
 		for ; len(b) > 0; b = b[size:] {
 			all = append(all, decode(b))
 		}
 	}
 	return all, nil
+}
+
+// answer returns the records that answer a request for n of them.
+func (c *Client) answer(r request, n, size int) ([]byte, error) {
+	c.out = encodeRequest(c.out[:0], r)
+	b, err := c.exchange()
+	if err == nil {
+		b, err = records(b, r.verb, n, size)
+	}
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	return b, nil
 }
 
 func (c *Client) exchange() ([]byte, error) {

@@ -169,6 +169,8 @@ func (s *Server) limitGroups() ([]*measure.JobGroup, error) {
 	return measure.LimitGroups(mounts, maxLimited), err
 }
 
+func groupOf(g *measure.JobGroup) *limit.Group { return &limit.Group{Name: g.Path, Dirs: g.Dirs} }
+
 // ClearLimits lifts what an earlier helper has left, however that ended.
 func (s *Server) ClearLimits() error {
 	groups, err := s.limitGroups()
@@ -177,7 +179,7 @@ func (s *Server) ClearLimits() error {
 	}
 	all := make([]*limit.Group, 0, len(groups))
 	for _, g := range groups {
-		all = append(all, &limit.Group{Name: g.Path, Dirs: g.Dirs})
+		all = append(all, groupOf(g))
 	}
 	s.limits, err = limit.Open(all)
 	return err
@@ -212,7 +214,7 @@ func (s *Server) setLimits(all []Limit) []error {
 		for _, g := range groups {
 			if g.Queue == l.Queue && g.ID == l.ID {
 				each[i] = nil
-				settings, of = append(settings, limit.Setting{Group: &limit.Group{Name: g.Path, Dirs: g.Dirs}, Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
+				settings, of = append(settings, limit.Setting{Group: groupOf(g), Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
 			}
 		}
 	}

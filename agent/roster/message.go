@@ -302,7 +302,7 @@ func cleaned(p state.Progress) string {
 }
 
 func appendJob(b []byte, j measure.Job) []byte {
-	disk, net := sum(j.Disks), trafficOf(j.Network)
+	disk, net := measure.SumDisks(j.Disks), trafficOf(j.Network)
 	b = append(b, byte(len(j.Queue)))
 	b = append(b, j.Queue...)
 	b = binary.AppendUvarint(b, uint64(j.ID.Job))
@@ -327,21 +327,6 @@ func appendJob(b []byte, j measure.Job) []byte {
 		}
 	}
 	return b
-}
-
-// sum adds up a job's disks. What one of them lacks is absent.
-func sum(disks []measure.Disk) (all measure.Disk) {
-	if disks != nil { // of none, too
-		zero := measure.Value{Known: true}
-		all = measure.Disk{ReadBytes: zero, WrittenBytes: zero, Reads: zero, Writes: zero}
-	}
-	for i := range disks {
-		d := &disks[i]
-		for _, x := range []struct{ to, from *measure.Value }{{&all.ReadBytes, &d.ReadBytes}, {&all.WrittenBytes, &d.WrittenBytes}, {&all.Reads, &d.Reads}, {&all.Writes, &d.Writes}} {
-			*x.to = measure.Value{N: x.to.N + x.from.N, Known: x.from.Known && x.to.Known}
-		}
-	}
-	return all
 }
 
 // ParseReport reads a report.

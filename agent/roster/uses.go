@@ -134,12 +134,10 @@ func bytesOf(j *measure.Job) (read, written measure.Value) {
 	return j.Disks[0].ReadBytes, j.Disks[0].WrittenBytes
 }
 
-// rate is how fast a counter rose. One that is smaller than it was began anew.
+// rate is how fast a counter rose.
 func rate(was, is measure.Value, over float64) Rate {
-	if !was.Known || !is.Known || over <= 0 || is.N < was.N {
-		return Rate{}
-	}
-	return Rate{float64(is.N-was.N) / over, true}
+	perSecond, known := is.Rise(was, over)
+	return Rate{perSecond, known}
 }
 
 func (u *Uses) drop(h *hostUses, key measure.Key) {

@@ -116,11 +116,15 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *su
 		at, found := slices.BinarySearchFunc(before.Jobs, m.Key, func(j measure.Job, k measure.Key) int { return j.Compare(k) })
 		if found && before.Jobs[at].Run == m.Run {
 			b := &before.Jobs[at]
-			job.Uses[supervise.CPU] = int64(rise(b.CPU, m.CPU) / 1e6 / passed)
-			job.Uses[supervise.Disk] = int64(rise(moved(b), moved(m)) / passed)
-			job.Uses[supervise.Network] = int64(rise(sent(b), sent(m)) / passed)
-			job.Waits[supervise.CPU] = rise(b.Pressure.CPUSome, m.Pressure.CPUSome) / 1e9 / passed
-			job.Waits[supervise.Disk] = rise(b.Pressure.IOSome, m.Pressure.IOSome) / 1e9 / passed
+			rate := func(was, is measure.Value) float64 { // 0: not known
+				perSecond, _ := is.Rise(was, passed)
+				return perSecond
+			}
+			job.Uses[supervise.CPU] = int64(rate(b.CPU, m.CPU) / 1e6)
+			job.Uses[supervise.Disk] = int64(rate(bytesMoved(b), bytesMoved(m)))
+			job.Uses[supervise.Network] = int64(rate(b.Network.SumSent(), m.Network.SumSent()))
+			job.Waits[supervise.CPU] = rate(b.Pressure.CPUSome, m.Pressure.CPUSome) / 1e9
+			job.Waits[supervise.Disk] = rate(b.Pressure.IOSome, m.Pressure.IOSome) / 1e9
 		}
 		if m.Memory.Known {
 			job.Used = int64(m.Memory.N)
@@ -136,30 +140,8 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *su
 	return h
 }
 
-// rise returns by how much a counter has risen; 0 where that is not known.
-func rise(before, now measure.Value) float64 {
-	if !before.Known || !now.Known || now.N < before.N {
-		return 0
-	}
-	return float64(now.N - before.N)
-}
-
-// moved returns the bytes that a job has moved from and to disks.
-func moved(j *measure.Job) (sum measure.Value) {
-	for _, d := range j.Disks {
-		sum.Known = sum.Known || d.ReadBytes.Known || d.WrittenBytes.Known
-		sum.N += d.ReadBytes.N + d.WrittenBytes.N
-	}
-	return sum
-}
-
-// sent returns the bytes that a job has sent to other hosts.
-func sent(j *measure.Job) measure.Value {
-	v := measure.Value{Known: j.Network.Known}
-	for class, n := range j.Network.Sent {
-		if measure.NetworkClass(class) != measure.Loopback {
-			v.N += n
-		}
-	}
-	return v
+// bytesMoved returns the bytes that a job has moved from and to disks.
+func bytesMoved(j *measure.Job) measure.Value {
+	d := measure.SumDisks(j.Disks)
+	return measure.Value{N: d.ReadBytes.N + d.WrittenBytes.N, Known: d.ReadBytes.Known && d.WrittenBytes.Known}
 }

@@ -38,7 +38,7 @@ func sampleAt(second int, loads ...diskLoad) *measure.Sample {
 	return s
 }
 
-// R47: ahostd says which job it would limit, for whom, and when it would lift that.
+// R47: ahostd logs the limits that it would set, the job that each is for, and their end.
 func TestWouldLimit(t *testing.T) {
 	var said bytes.Buffer
 	l := newLimiter("h1", settings.Limits{Mode: settings.LimitsObserve, Disk: 100 << 20}, slog.New(slog.NewTextHandler(&said, nil)))

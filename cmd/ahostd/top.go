@@ -154,10 +154,10 @@ func sorted(last, now *measure.Sample, by string) []used {
 	}
 	seconds := now.At.Sub(last.At).Seconds()
 	rate := func(a, b measure.Value) float64 {
-		if !a.Known || !b.Known || seconds <= 0 || b.N < a.N {
-			return -1
+		if perSecond, known := b.Rise(a, seconds); known {
+			return perSecond
 		}
-		return float64(b.N-a.N) / seconds
+		return -1
 	}
 	all := make([]used, len(now.Jobs))
 	for i := range now.Jobs {

@@ -305,8 +305,9 @@ func byNumber(a, b string) int {
 
 // shared is what the desks of a service compute once for all visitors.
 type shared struct {
-	now    once[*Now]
-	trends onceEach[*Trend]
+	now     once[*Now]
+	classes once[[]plan.Class]
+	trends  onceEach[*Trend]
 }
 
 // sharedTime is for how long a value is shared that is made of the same view: cycles that

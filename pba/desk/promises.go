@@ -8,14 +8,26 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Promises returns what the jobs on each host were promised, by what the last cycle saw (R47).
+// Promises returns what the jobs on each host were promised, by what the last cycle published (R47). It is of the
+// desks of a Service.
 func (d *Desk) Promises(ctx context.Context) (map[string]*supervise.Promises, error) {
-	r, err := d.preview(ctx)
+	v, err := d.view()
+	if err != nil {
+		return nil, err
+	}
+	paused, err := d.ledger.Paused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state := &v.Result.State
+	classes, err := d.shared.classes.get(v, d.Now(), func() ([]plan.Class, error) {
+		return plan.Classes(*state, v.Result.Rules.Policy, state.Farm.At), nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	slot := supervise.Amounts{supervise.CPU: int64(1000 * d.Limits.Slot.CPU), supervise.Disk: int64(d.Limits.Slot.Disk), supervise.Network: int64(d.Limits.Slot.Network)}
-	return promises(d.Backend, r.State.Farm, plan.Classes(r.State, r.Rules.Policy, r.State.Farm.At), slot, r.Rules.Paused), nil
+	return promises(d.Backend, state.Farm, classes, slot, paused), nil
 }
 
 // promises returns them for each host on which a job is, of a farm whose jobs have these classes.

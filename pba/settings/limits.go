@@ -3,8 +3,6 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
@@ -36,12 +34,12 @@ const (
 
 // UnmarshalText accepts the names of the modes.
 func (m *LimitsMode) UnmarshalText(text []byte) error {
-	known := []string{string(LimitsOff), string(LimitsObserve)}
-	if !slices.Contains(known, string(text)) {
-		return fmt.Errorf("%q is no mode (known: %s)", text, strings.Join(known, ", "))
+	switch mode := LimitsMode(text); mode {
+	case LimitsOff, LimitsObserve:
+		*m = mode
+		return nil
 	}
-	*m = LimitsMode(text)
-	return nil
+	return fmt.Errorf("%q is no mode (known: %s, %s)", text, LimitsOff, LimitsObserve)
 }
 
 // DefaultLimits is the section of a config file without it.

@@ -52,12 +52,19 @@ func duration(t *testing.T) time.Duration {
 	return d
 }
 
-// TestAgentsDie compares a farm whose agents are killed all the time with one that has none.
-func TestAgentsDie(t *testing.T) {
-	const programs = "../../bin"
+const programs = "../../bin"
+
+// needed skips a test where the programs are not built.
+func needed(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat(filepath.Join(programs, "ahostd")); err != nil {
 		t.Skip("skip: there is no bin/ahostd; make test-kill builds it")
 	}
+}
+
+// TestAgentsDie compares a farm whose agents are killed all the time with one that has none.
+func TestAgentsDie(t *testing.T) {
+	needed(t)
 	limit := duration(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+4*limit)
 	defer cancel()

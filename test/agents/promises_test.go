@@ -14,10 +14,7 @@ import (
 // R47: what the last cycle knows of the jobs on a host reaches that host's agent over the bus, and so does a
 // pause.
 func TestPromisesReachAgents(t *testing.T) {
-	const programs = "../../bin"
-	if _, err := os.Stat(filepath.Join(programs, "ahostd")); err != nil {
-		t.Skip("skip: there is no bin/ahostd; make test-kill builds it")
-	}
+	needed(t)
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
