@@ -45,6 +45,8 @@ func TestBacklog(t *testing.T) {
 	if _, err := w.Admit(time.Hour, "ann", 1); err != nil {
 		t.Errorf("when they are written: %v", err)
 	}
+	w.mu.Lock() // the writer looks for more
+	defer w.mu.Unlock()
 	if len(w.backlog.dirty)+len(w.backlog.writing) != 0 {
 		t.Errorf("%v and %v are counted, want nothing", w.backlog.dirty, w.backlog.writing)
 	}

@@ -142,6 +142,7 @@ func FuzzAnswer(f *testing.F) {
 	claims := measure.RootClaims{Known: true, Claims: measure.Claims{Slurm: id, LSF: backends.ID{Job: 5, Index: 7}, Run: 2}}
 	f.Add(appendClaims(answerHead(nil, Claims, 1, 0), claims))
 	f.Add(appendGroup(answerHead(nil, Network, 1, 1), 7, measure.Network{Known: true}))
+	f.Add(appendWhy(answerHead(nil, Limits, 1, 0), errors.New("a disk")))
 	f.Add(appendBytes(answerHead(nil, Bytes, 1, 0), measure.RootBytes{Known: true, Read: 1, Written: 1 << 63}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := records(b, Claims, 1, claimsSize); err == nil {
@@ -158,6 +159,11 @@ func FuzzAnswer(f *testing.F) {
 		if r, err := records(b, Network, 1, groupSize); err == nil {
 			if inode, n := decodeGroup(r); !bytes.Equal(appendGroup(nil, inode, n), r) {
 				t.Errorf("%d %+v", inode, n)
+			}
+		}
+		if r, err := records(b, Limits, 1, whySize); err == nil {
+			if why := decodeWhy(r); why != "" && decodeWhy(appendWhy(nil, errors.New(why))) != why {
+				t.Errorf("%q", why)
 			}
 		}
 		if r, err := records(b, Bytes, 1, bytesSize); err == nil {

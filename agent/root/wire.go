@@ -242,7 +242,10 @@ func appendWhy(b []byte, err error) []byte {
 	return append(b, append([]byte(text), make([]byte, whySize)...)[:whySize]...)
 }
 
-func decodeWhy(b []byte) string { return string(bytes.TrimRight(b[:whySize], "\x00")) }
+func decodeWhy(b []byte) string {
+	text, _, _ := bytes.Cut(b[:whySize], []byte{0})
+	return string(text)
+}
 
 func appendClaims(b []byte, c measure.RootClaims) []byte {
 	b = binary.LittleEndian.AppendUint32(b, bit(c.Known)|uint32(c.Run)<<1)

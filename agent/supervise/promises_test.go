@@ -1,10 +1,12 @@
 package supervise
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // A message is read as it was written, as far as there is room.
@@ -32,4 +34,28 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
+}
+
+// What is no message is an error, and what is one has no job that can't be.
+func FuzzPromises(f *testing.F) {
+	f.Add([]byte(`{"paused":true,"jobs":[{"queue":"lsf","job":7,"index":-1,"slots":2,"minimum":[1000,2,3],"memory":5}]}`))
+	f.Add([]byte(`{"jobs":[{"job":1,"minimum":[1,2,3,4,5,6,7]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ParsePromises(b)
+		if err != nil {
+			return
+		}
+		for _, j := range p.Jobs {
+			if j.Job < 1 || j.Slots < 0 || j.Memory < 0 || slices.Min(j.Minimum[:]) < 0 {
+				t.Errorf("%+v of %q", j, b)
+			}
+		}
+		message, left, err := p.Encode()
+		if err != nil || left != 0 {
+			t.Fatal(left, err)
+		}
+		if again, err := ParsePromises(message); err != nil || !cmp.Equal(again, p, cmpopts.EquateEmpty()) {
+			t.Errorf("%+v, then %+v, %v", p, again, err)
+		}
+	})
 }
