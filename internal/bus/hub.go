@@ -369,7 +369,8 @@ func (h *Hub) dial(account nkeys.KeyPair, more ...nats.Option) (*nats.Conn, erro
 		}),
 	}, more...)
 	if h.server != nil {
-		return nats.Connect("", append(o, nats.InProcessServer(h.server))...)
+		// Without the handshake the server would wait whether one comes, for 50 ms.
+		return nats.Connect("", append(o, nats.InProcessServer(h.server), nats.Secure(pinned(h.keys.fingerprint())), nats.TLSHandshakeFirst())...)
 	}
 	secure, err := siteTLS(h.o.Servers, h.ca)
 	if err != nil {
