@@ -68,6 +68,14 @@ var kinds = map[string]kind{
 	freezer:   {controller: "freezer", value: regexp.MustCompile(`^(FROZEN|THAWED)$`)},
 }
 
+// freezes returns what is written to thaw a group, and to freeze it.
+func freezes(k knob) [2]string {
+	if k.File == freezing {
+		return [2]string{"0", "1"}
+	}
+	return [2]string{"THAWED", frozen}
+}
+
 const (
 	maxFile    = 64 << 10
 	maxDevices = 16 // that are limited
@@ -120,6 +128,18 @@ func (g *Group) read(k knob) (string, error) {
 
 // write writes a knob's value, and reads it back.
 func (g *Group) write(k knob, value string) error {
+	if err := g.put(k, value); err != nil {
+		return err
+	}
+	is, err := g.read(k)
+	if err == nil && is != value {
+		err = fmt.Errorf("%s is %q after %q was written", k.File, is, value)
+	}
+	return err
+}
+
+// put writes a knob's value.
+func (g *Group) put(k knob, value string) error {
 	kind := kinds[k.File]
 	if !kind.value.MatchString(value) {
 		return fmt.Errorf("%s can't be %q", k.File, value)
@@ -134,14 +154,7 @@ func (g *Group) write(k knob, value string) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	is, err := g.read(k)
-	if err == nil && is != value {
-		err = fmt.Errorf("%s is %q after %q was written", k.File, is, value)
-	}
-	return err
+	return errors.Join(err, f.Close())
 }
 
 // turn is a knob with the function that makes the limit's value from the one that the queue has set.
@@ -152,7 +165,7 @@ type turn struct {
 
 // turns returns what a setting changes in its group. disks returns the numbers of the host's disks.
 func (s *Setting) turns(disks func() ([]string, error)) ([]turn, error) {
-	if s.Value < 1 && s.Rung != supervise.Freeze || s.Value >= 100 && s.Rung == supervise.Weight {
+	if s.Value < 1 && s.Rung != supervise.Freeze || s.Value >= 100 && s.Rung == supervise.Weight || s.Value >= 1000 && s.Rung == supervise.Duty {
 		return nil, fmt.Errorf("%w: %s %s %d", errNoSuchRung, s.Resource, s.Rung, s.Value)
 	}
 	v2 := s.Group.Dirs[""] != ""
@@ -163,12 +176,14 @@ func (s *Setting) turns(disks func() ([]string, error)) ([]turn, error) {
 		return knob{File: one}
 	}
 	switch {
-	case s.Resource == supervise.Memory && s.Rung == supervise.Freeze:
-		return []turn{{either(freezing, freezer), func(string) (string, error) {
-			if v2 {
-				return "1", nil
+	case s.Resource == supervise.Memory && s.Rung == supervise.Freeze, s.Resource != supervise.Memory && s.Rung == supervise.Duty:
+		k := either(freezing, freezer)
+		values := freezes(k)
+		return []turn{{k, func(before string) (string, error) {
+			if s.Rung == supervise.Duty && before == values[1] {
+				return "", errors.New("the job is frozen, and not by a limit")
 			}
-			return frozen, nil
+			return values[1], nil
 		}}}, nil
 	case s.Resource == supervise.CPU && s.Rung == supervise.Weight:
 		return []turn{{either(cpuWeight, cpuShares), func(before string) (string, error) { return percent(before, s.Value, v2) }}}, nil

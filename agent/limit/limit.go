@@ -9,6 +9,7 @@
 package limit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ type Keeper struct {
 	mu     sync.Mutex
 	held   map[string]*held // by the group's name
 	lease  *time.Timer
+	duties []duty // what is frozen for a part of each period
+	beats  bool   // a goroutine does that
 	closed bool
 	step   func() // of tests: called between two steps of a change
 }
@@ -108,6 +111,7 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 	}
 	disks := sync.OnceValues(disks)
 	wanted := map[string]map[knob]bool{}
+	k.duties = nil
 	for i := range all {
 		g := all[i].Group
 		if wanted[g.Name] == nil {
@@ -121,6 +125,18 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 			wanted[g.Name][t.knob] = true
 			each[i] = errors.Join(each[i], k.turn(g, t))
 		}
+		if all[i].Rung == supervise.Duty && each[i] == nil {
+			k.duties = append(k.duties, duty{g, turns[0].knob, all[i].Value})
+		}
+	}
+	for i := range all {
+		if s := &all[i]; s.Rung == supervise.Freeze { // it is frozen all the time
+			k.duties = slices.DeleteFunc(k.duties, func(d duty) bool { return d.group.Name == s.Group.Name })
+		}
+	}
+	if len(k.duties) > 0 && !k.beats {
+		k.beats = true
+		go k.beat()
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
@@ -150,6 +166,54 @@ func (k *Keeper) Close() error {
 		k.lease.Stop()
 	}
 	return k.liftAll()
+}
+
+// duty is a group that is frozen for a part of each period.
+type duty struct {
+	group *Group
+	knob  knob
+	runs  int64 // thousandths of the period in which it runs
+}
+
+// period is that of duties: short, so that what talks to a job does not take it for dead.
+const period = 200 * time.Millisecond
+
+// beat thaws the groups of duties at the beginning of each period, and freezes each when it has run for its part of
+// it, until there are none.
+func (k *Keeper) beat() {
+	for {
+		began := time.Now()
+		k.mu.Lock()
+		all := slices.SortedFunc(slices.Values(k.duties), func(a, b duty) int { return cmp.Compare(a.runs, b.runs) })
+		if len(all) == 0 {
+			k.beats = false
+			k.mu.Unlock()
+			return
+		}
+		for _, d := range all {
+			d.freeze(false)
+		}
+		k.mu.Unlock()
+		for _, d := range all {
+			time.Sleep(time.Until(began.Add(period * time.Duration(d.runs) / 1000)))
+			k.mu.Lock()
+			if slices.ContainsFunc(k.duties, func(o duty) bool { return o.group.Name == d.group.Name }) { // else it was lifted meanwhile
+				d.freeze(true)
+			}
+			k.mu.Unlock()
+		}
+		time.Sleep(time.Until(began.Add(period)))
+	}
+}
+
+// freeze freezes the group, or thaws it. It may be gone.
+func (d duty) freeze(frozen bool) {
+	values := freezes(d.knob)
+	value := values[0]
+	if frozen {
+		value = values[1]
+	}
+	_ = d.group.put(d.knob, value)
 }
 
 // turn brings a knob to its limit.
@@ -189,6 +253,7 @@ func (k *Keeper) turn(g *Group, t turn) error {
 }
 
 func (k *Keeper) liftAll() error {
+	k.duties = nil
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
 		errs = append(errs, k.lift(k.held[name], nil))

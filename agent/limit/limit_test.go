@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +109,7 @@ func (s *site) remove(t *testing.T, g *Group) {
 // all returns the settings that work for a group.
 func (s *site) all(g *Group) (all []Setting) {
 	for _, r := range append(supervise.Resources(), supervise.Memory) {
-		for _, rung := range []supervise.Rung{supervise.Weight, supervise.Rate, supervise.Freeze} {
+		for _, rung := range []supervise.Rung{supervise.Weight, supervise.Rate, supervise.Duty, supervise.Freeze} {
 			setting := Setting{g, r, rung, 50}
 			turns, err := setting.turns(disks)
 			if err != nil {
@@ -124,10 +125,14 @@ func (s *site) all(g *Group) (all []Setting) {
 
 // most is a large value of a limit.
 func most(r supervise.Rung) int64 {
-	if r == supervise.Weight {
+	switch r {
+	case supervise.Weight:
 		return 99
+	case supervise.Duty:
+		return 999
+	default:
+		return 200_000
 	}
-	return 200_000
 }
 
 // queueSets are values that a queue may set of itself.
@@ -206,6 +211,9 @@ func TestEachLimit(t *testing.T) {
 				t.Fatal("no limit works here")
 			}
 			for _, setting := range all {
+				if setting.Rung == supervise.Duty { // TestDuty has it
+					continue
+				}
 				for _, value := range []int64{50, most(setting.Rung), 1} {
 					k, err := Open([]*Group{g})
 					if err != nil {
@@ -227,6 +235,64 @@ func TestEachLimit(t *testing.T) {
 			}
 			if _, err := unix.Lgetxattr(g.recordDir(), attribute, nil); !errors.Is(err, unix.ENODATA) {
 				t.Errorf("the record is still there: %v", err)
+			}
+		})
+	}
+}
+
+// R47: a job with a duty is frozen and runs in turn, and runs when the keeper has closed; one that is frozen already
+// has none.
+func TestDuty(t *testing.T) {
+	for _, s := range sites(t) {
+		if !s.real { // to write a file is two steps
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			g := s.make(t, "d1")
+			k, err := Open(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			setting := Setting{g, supervise.CPU, supervise.Duty, 500}
+			turns, err := setting.turns(disks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := turns[0].knob
+			states := freezes(n)
+			set := func() error { each, err := k.Set([]Setting{setting}); return errors.Join(each[0], err) }
+			if err := set(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 6 { // it blocks until both have come in turn, or the test's time is up
+				for is := ""; is != states[i%2]; {
+					if is, err = g.read(n); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(2 * period); time.Now().Before(end); {
+				if is, err := g.read(n); err != nil || is != states[0] {
+					t.Fatalf("after its end it is %q, %v", is, err)
+				}
+			}
+			if err := g.write(n, states[1]); err != nil {
+				t.Fatal(err)
+			}
+			if k, err = Open([]*Group{g}); err != nil {
+				t.Fatal(err)
+			}
+			if err := set(); err == nil || !strings.Contains(err.Error(), "frozen") {
+				t.Errorf("a frozen one: %v", err)
+			}
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+			if is, err := g.read(n); err != nil || is != states[1] {
+				t.Errorf("it was frozen, and is %q, %v", is, err)
 			}
 		})
 	}
@@ -286,7 +352,10 @@ func (s *site) history(t *testing.T, random *rand.Rand, steps int, name string, 
 		diff(t, values(t, groups), of)
 		return k
 	}
-	drop := func(k *Keeper) {
+	drop := func(k *Keeper) { // its process is gone
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.duties = nil
 		if k.lease != nil {
 			k.lease.Stop()
 		}
@@ -335,7 +404,11 @@ func (s *site) history(t *testing.T, random *rand.Rand, steps int, name string, 
 		default:
 			var some []Setting
 			for _, setting := range works {
-				if random.IntN(3) == 0 {
+				frozen := slices.ContainsFunc([]string{freezing + " 1", freezer + " " + frozen}, func(is string) bool {
+					file, value, _ := strings.Cut(is, " ")
+					return of[strings.Join([]string{setting.Group.Name, file, ""}, " ")] == value
+				})
+				if random.IntN(3) == 0 && !(frozen && setting.Rung == supervise.Duty) {
 					setting.Group = groups[slices.IndexFunc(groups, func(g *Group) bool { return g.Name == setting.Group.Name })]
 					setting.Value = 1 + random.Int64N(most(setting.Rung))
 					some = append(some, setting)

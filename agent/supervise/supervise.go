@@ -27,7 +27,7 @@ const (
 	resources
 )
 
-func (r Resource) String() string { return [...]string{"CPU", "disk", "network"}[r] }
+func (r Resource) String() string { return [...]string{"CPU", "disk", "network", "memory"}[r] }
 
 // Resources returns all of them.
 func Resources() []Resource { return []Resource{CPU, Disk, Network} }
@@ -48,6 +48,9 @@ const (
 
 func (r Rung) String() string { return [...]string{"", "weight", "rate", "duty", "freeze"}[r] }
 
+// Works are the kinds of limits that take effect on a job, of each resource and of Memory.
+type Works map[Resource][]Rung
+
 // ladder returns the rungs that limit resources, mildest first.
 func ladder() []Rung { return []Rung{Weight, Rate, Duty} }
 
@@ -59,7 +62,6 @@ type Host struct {
 	Name     string
 	Capacity Amounts // 0: not known: what is used now is what there is
 	Others   Amounts // what all that is no job uses
-	Works    map[Resource][]Rung
 	Memory   MemoryOf
 	Jobs     []Job
 	Limits   []Limit // in force
@@ -69,7 +71,6 @@ type Host struct {
 type MemoryOf struct {
 	Total, Available int64   // bytes
 	Stalled          float64 // part of the last interval in which all tasks waited for memory, 0 to 1
-	Freezes          bool    // jobs can be frozen there
 }
 
 // Job is a job on a host.
@@ -81,6 +82,7 @@ type Job struct {
 	Minimum Amounts // what it was promised; 0: nothing
 	Uses    Amounts
 	Waits   [resources]float64 // part of the last interval in which some of its tasks waited, 0 to 1
+	Works   Works
 
 	Requested, Used int64 // bytes of memory; Requested 0: it asked for nothing, and is within it
 	Requeues        bool  // it may be requeued, by its own choice
@@ -93,6 +95,19 @@ func (j *Job) over() int64 {
 		return 0
 	}
 	return max(0, j.Used-j.Requested)
+}
+
+// works reports whether a kind of limit takes effect on it.
+func (j *Job) works(r Resource, rung Rung) bool { return slices.Contains(j.Works[r], rung) }
+
+// hardest returns the hardest rung that takes effect on it and is no harder than this one; 0: there is none.
+func (j *Job) hardest(r Resource, most Rung) (hardest Rung) {
+	for _, rung := range ladder() {
+		if rung <= most && j.works(r, rung) {
+			hardest = rung
+		}
+	}
+	return hardest
 }
 
 // Limit is one limit of a job.
@@ -192,6 +207,7 @@ type share struct {
 	claim int64 // of its minimum, that it has before others
 	given int64 // beyond that
 	wants int64 // beyond its claim; math.MaxInt64: as much as there is
+	has   int64 // in the end
 	short bool
 	needs bool // others are limited for it
 }
@@ -217,26 +233,32 @@ func (d *decider) divide(r Resource) {
 	}
 	floor := max(1, int64(d.p.Floor*float64(most)))
 	fill(shares, max(0, free))
-	rung := d.rung(r, shares)
-	if rung == 0 {
+	var less []share // have less from now on
+	for _, s := range shares {
+		s.has = s.claim + max(s.given, floor)
+		if !s.needs && s.wants > s.given && s.has < most {
+			less = append(less, s)
+		}
+	}
+	top := d.rung(r, less, first.short)
+	if len(less) > 0 && top == 0 {
 		d.Shortages = append(d.Shortages, Shortage{first.Name, r, fmt.Sprintf("%s waits for its %s, and nothing on %s can limit others", first.Name, r, d.h.Name)})
 		return
 	}
-	before := len(d.Limits)
-	for i := range shares {
-		s := &shares[i]
-		has := s.claim + max(s.given, floor)
-		if s.needs || s.wants <= s.given || has >= most {
+	for i := range less {
+		s, has := &less[i], less[i].has
+		rung, full := s.hardest(r, top), d.full(s.Job, r)
+		if rung == 0 || rung == Duty && has >= full {
 			continue
 		}
-		l := Limit{Job: s.Name, Resource: r, Rung: rung, Value: value(rung, has, s.Uses[r], first.claim), For: first.Name, Since: d.now}
+		l := Limit{Job: s.Name, Resource: r, Rung: rung, Value: value(rung, has, full, first.claim), For: first.Name, Since: d.now}
 		if was := d.limited(s.Name, r); was != nil && was.Rung == rung && l.Value <= was.Value {
 			l.Since = was.Since
 		}
 		l.Reason = fmt.Sprintf("%s was promised %s of %d a second and had %d: this job keeps %d", first.Name, r, first.Minimum[r], first.Uses[r], has)
 		d.Limits = append(d.Limits, l)
 	}
-	if first.short && len(d.Limits) == before {
+	if first.short && len(less) == 0 {
 		d.Shortages = append(d.Shortages, Shortage{first.Name, r, fmt.Sprintf("%s waits for its %s, and no other job on %s may have less", first.Name, r, d.h.Name)})
 	}
 }
@@ -248,7 +270,8 @@ func (d *decider) measured(r Resource, short bool) int64 {
 	for i := range d.jobs {
 		j := &d.jobs[i]
 		use := j.Uses[r]
-		if !short {
+		// Others get more step by step: each step may take from who was promised something, until the next decision.
+		if l := d.limited(j.Name, r); !short && (l == nil || d.now.Sub(l.Since) >= d.p.Patience/2) {
 			use = grown(max(use, d.value(j, r)))
 		}
 		sum += use
@@ -262,7 +285,8 @@ func (d *decider) claims(r Resource) (shares []share, first *share) {
 	contended := map[string]bool{} // what the promise of a job has others limited, who wait for more
 	for _, l := range d.h.Limits {
 		i, found := slices.BinarySearchFunc(d.jobs, l.Job, func(j Job, name string) int { return cmp.Compare(j.Name, name) })
-		if found && l.Resource == r && d.waits(&d.jobs[i], r) {
+		// What is frozen does not say that it waits.
+		if found && l.Resource == r && (l.Rung == Duty || d.waits(&d.jobs[i], r)) {
 			contended[l.For] = true
 		}
 	}
@@ -345,31 +369,38 @@ func part(amount, of, all int64) int64 {
 	return int64(float64(amount) * float64(of) / float64(all))
 }
 
-// value returns a limit's value by its rung: a job that used so much is to have less.
-func value(rung Rung, has, used, claim int64) int64 {
+// full is what a job would use if it ran all the time, by what it uses now.
+func (d *decider) full(j *Job, r Resource) int64 {
+	if l := d.limited(j.Name, r); l != nil && l.Rung == Duty {
+		return part(j.Uses[r], 1000, max(1, l.Value))
+	}
+	return j.Uses[r]
+}
+
+// value returns a limit's value by its rung: a job that uses so much when it runs all the time is to have less.
+func value(rung Rung, has, full, claim int64) int64 {
 	switch rung {
 	case Weight:
 		return max(1, min(99, part(100, has, max(1, has+claim))))
 	case Duty:
-		return max(1, min(999, part(1000, has, max(1, has, used))))
+		return max(1, min(999, part(1000, has, max(1, has, full))))
 	case Rate, Freeze:
 	}
 	return has
 }
 
-// rung returns the rung by which a resource is divided: the mildest one that works there, and a higher
-// one where it had time to help and did not; 0: none works.
-func (d *decider) rung(r Resource, shares []share) Rung {
+// rung returns the hardest rung by which these jobs may have less of a resource: the mildest one that works
+// on one of them, and a harder one where it had time to help and did not; 0: none works.
+func (d *decider) rung(r Resource, less []share, short bool) Rung {
 	now, since := Rung(0), time.Time{}
 	for _, l := range d.h.Limits {
 		if l.Resource == r && l.Rung > now {
 			now, since = l.Rung, l.Since
 		}
 	}
-	short := slices.ContainsFunc(shares, func(s share) bool { return s.short })
 	var works []Rung
 	for _, rung := range ladder() {
-		if slices.Contains(d.h.Works[r], rung) {
+		if slices.ContainsFunc(less, func(s share) bool { return s.works(r, rung) }) {
 			works = append(works, rung)
 		}
 	}
@@ -392,9 +423,6 @@ func (d *decider) rung(r Resource, shares []share) Rung {
 // does not help.
 func (d *decider) relieve() {
 	m := &d.h.Memory
-	if !m.Freezes {
-		return
-	}
 	thrashes := m.Stalled >= d.p.Stalled
 	frozen := map[string]*Limit{}
 	for i := range d.h.Limits {
@@ -404,7 +432,7 @@ func (d *decider) relieve() {
 	}
 	var beyond []*Job
 	for i := range d.jobs {
-		if j := &d.jobs[i]; !j.Foreign && !j.Held && j.over() > 0 {
+		if j := &d.jobs[i]; !j.Foreign && !j.Held && j.over() > 0 && j.works(Memory, Freeze) {
 			beyond = append(beyond, j)
 		}
 	}

@@ -2,35 +2,70 @@ package main
 
 import (
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/allotment-hpc/allotment/agent/limit"
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// limiter says what jobs would be limited so that others have what they were promised (R47). It limits
-// nothing.
+// limiter has jobs limited so that others have what they were promised (R47), or says which would be.
 type limiter struct {
 	host     string
 	capacity supervise.Amounts
 	log      *slog.Logger
-	promises atomic.Pointer[supervise.Promises] // the last that were heard; nil: none were
+	promises atomic.Pointer[heardPromises] // the last; nil: none were
+
+	// set brings about limits by their jobs' IDs, lifts all others, and returns why each is not in force; nil: the
+	// mode is observe.
+	set    func([]root.Limit) ([]string, error)
+	groups func() []*measure.JobGroup
 
 	before   *measure.Sample
-	limits   []supervise.Limit // that would be in force
-	shortage map[string]bool   // that was logged
+	works    map[string]supervise.Works // of each job's control group
+	limits   []supervise.Limit          // in force, or that would be
+	shortage map[string]bool            // that was logged
+	failed   string                     // logged last
 }
 
-func newLimiter(host string, l settings.Limits, log *slog.Logger) *limiter {
-	return &limiter{
-		host: host, log: log, shortage: map[string]bool{},
+// heardPromises are promises, and when they were heard.
+type heardPromises struct {
+	*supervise.Promises
+	at time.Time
+}
+
+// promisesLast is how long promises count: agents go on by the last ones where allotd is away, but not for ever,
+// since it is allotd who hears that limits are paused, and what jobs are worth.
+const promisesLast = 10 * time.Minute
+
+// maxLimiterGroups bounds the control groups of jobs that are looked at.
+const maxLimiterGroups = 2000
+
+func newLimiter(host string, l settings.Limits, helper *root.Client, log *slog.Logger) *limiter {
+	n := &limiter{
+		host: host, log: log, shortage: map[string]bool{}, works: map[string]supervise.Works{},
 		capacity: supervise.Amounts{supervise.CPU: int64(1000 * runtime.NumCPU()), supervise.Disk: int64(l.Disk), supervise.Network: int64(l.Network)},
+		groups: func() []*measure.JobGroup {
+			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			if err != nil {
+				log.Warn("control groups are not found", "error", err)
+			}
+			return measure.LimitGroups(mounts, maxLimiterGroups)
+		},
 	}
+	if l.Mode == settings.LimitsOn && helper != nil {
+		n.set = helper.SetLimits
+	} else if l.Mode == settings.LimitsOn {
+		log.Error("limits are only observed: ahostd runs without its root helper, which brings them about: start the service allotment-ahostd")
+	}
+	return n
 }
 
 // hear takes what allotd says of the jobs here.
@@ -47,10 +82,10 @@ func (l *limiter) hear(message []byte) {
 		}
 	}
 	l.log.Debug("promises are heard", "jobs", len(p.Jobs), "within", within, "paused", p.Paused)
-	l.promises.Store(p)
+	l.promises.Store(&heardPromises{p, time.Now()})
 }
 
-// sample decides by a new sample, and logs what has changed.
+// sample decides by a new sample, has the limits set, and logs what has changed.
 func (l *limiter) sample(s *measure.Sample) {
 	before := l.before
 	l.before = s
@@ -59,28 +94,93 @@ func (l *limiter) sample(s *measure.Sample) {
 		return
 	}
 	policy := supervise.DefaultPolicy()
-	policy.Paused = p.Paused
-	h := hostOf(l.host, before, s, p)
+	policy.Paused = p.Paused || s.At.Sub(p.at) > promisesLast
+	h, keys := hostOf(l.host, before, s, p.Promises)
 	h.Capacity, h.Limits = l.capacity, l.limits
+	l.probe(h, keys)
 	d := supervise.Decide(h, policy, s.At)
+	if l.set != nil {
+		d.Limits = l.bringAbout(d.Limits, keys)
+	}
 	l.say(&d)
 	l.limits = d.Limits
 }
 
+// probe says of each job which kinds of limits take effect on it. Control groups are looked for when a job is new.
+func (l *limiter) probe(h *supervise.Host, keys map[string]measure.Key) {
+	works := make(map[string]supervise.Works, len(h.Jobs))
+	var groups []*measure.JobGroup
+	for i := range h.Jobs {
+		j := &h.Jobs[i]
+		if j.Foreign {
+			continue
+		}
+		known, found := l.works[j.Name]
+		if !found {
+			if groups == nil {
+				groups = l.groups()
+			}
+			key := keys[j.Name]
+			at := slices.IndexFunc(groups, func(g *measure.JobGroup) bool { return g.Queue == key.Queue && g.ID == key.ID })
+			if at >= 0 {
+				known = (&limit.Group{Name: groups[at].Path, Dirs: groups[at].Dirs}).Works()
+			}
+		}
+		j.Works, works[j.Name] = known, known
+	}
+	l.works = works
+}
+
+// bringAbout has limits set, and returns those that are in force. One that can't be set is not tried again with its
+// job.
+func (l *limiter) bringAbout(all []supervise.Limit, keys map[string]measure.Key) (inForce []supervise.Limit) {
+	if len(all)+len(l.limits) == 0 {
+		return nil
+	}
+	asked := make([]root.Limit, len(all))
+	for i := range all {
+		key := keys[all[i].Job]
+		asked[i] = root.Limit{Queue: key.Queue, ID: key.ID, Resource: all[i].Resource, Rung: all[i].Rung, Value: all[i].Value}
+	}
+	why, err := l.set(asked)
+	if err != nil {
+		if l.failed != err.Error() {
+			l.failed = err.Error()
+			l.log.Error("limits are not set; those in force end by themselves", "error", err)
+		}
+		return nil
+	}
+	for i := range all {
+		n := &all[i]
+		if why[i] == "" {
+			inForce = append(inForce, *n)
+			continue
+		}
+		l.log.Warn("a limit is not in force", "job", n.Job, "resource", n.Resource.String(), "by", n.Rung.String(), "why", why[i])
+		rungs := l.works[n.Job]
+		rungs[n.Resource] = slices.DeleteFunc(rungs[n.Resource], func(r supervise.Rung) bool { return r == n.Rung })
+	}
+	return inForce
+}
+
 // say logs the limits that begin, or become others, and those that end.
 func (l *limiter) say(d *supervise.Decision) {
+	limits, lifts := "would limit", "would lift"
+	if l.set != nil {
+		limits, lifts = "limits", "lifts"
+	}
 	same := func(a, b *supervise.Limit) bool { return a.Job == b.Job && a.Resource == b.Resource }
 	for i := range d.Limits {
 		n := &d.Limits[i]
 		was := slices.IndexFunc(l.limits, func(o supervise.Limit) bool { return same(n, &o) })
 		if was < 0 || l.limits[was].Rung != n.Rung {
-			l.log.Info("would limit", "job", n.Job, "resource", n.Resource.String(), "by", n.Rung.String(), "value", n.Value, "for", n.For, "why", n.Reason)
+			l.log.Info(limits, "job", n.Job, "resource", n.Resource.String(), "by", n.Rung.String(), "value", n.Value, "for", n.For, "why", n.Reason)
 		}
 	}
 	for i := range l.limits {
 		o := &l.limits[i]
 		if !slices.ContainsFunc(d.Limits, func(n supervise.Limit) bool { return same(&n, o) }) {
-			l.log.Info("would lift", "job", o.Job, "resource", o.Resource.String(), "by", o.Rung.String(), "since", o.Since.UTC().Format(time.RFC3339))
+			l.log.Info(lifts, "job", o.Job, "resource", o.Resource.String(), "by", o.Rung.String(), "since", o.Since.UTC().Format(time.RFC3339))
 		}
 	}
 	short := map[string]bool{}
@@ -93,9 +193,9 @@ func (l *limiter) say(d *supervise.Decision) {
 	l.shortage = short
 }
 
-// hostOf returns what is known of a host between two samples.
-func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *supervise.Host {
-	h := &supervise.Host{Name: name, Works: map[supervise.Resource][]supervise.Rung{}}
+// hostOf returns what is known of a host between two samples, and its jobs' keys by their names.
+func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) (*supervise.Host, map[string]measure.Key) {
+	h, keys := &supervise.Host{Name: name}, map[string]measure.Key{}
 	passed := now.At.Sub(before.At).Seconds()
 	promised := map[string]*supervise.Promise{}
 	for i := range p.Jobs {
@@ -110,6 +210,7 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *su
 			job.Name += " of user ID " + m.UserText()
 		case p != nil:
 			delete(promised, job.Name) // the first of two groups of the same job has it
+			keys[job.Name] = m.Key
 			job.Foreign, job.Slots, job.Minimum, job.Held = false, p.Slots, p.Minimum, p.Held
 			job.Requested, job.Requeues, job.Protected = p.Memory, p.Requeues, p.Protected
 		}
@@ -126,18 +227,12 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) *su
 			job.Waits[supervise.CPU] = rate(b.Pressure.CPUSome, m.Pressure.CPUSome) / 1e9
 			job.Waits[supervise.Disk] = rate(b.Pressure.IOSome, m.Pressure.IOSome) / 1e9
 		}
-		if m.Memory.Known {
-			job.Used = int64(m.Memory.N)
-		}
-		if m.Source == measure.FromGroupV2 {
-			h.Works[supervise.CPU] = []supervise.Rung{supervise.Weight, supervise.Rate}
-			if m.Disks != nil {
-				h.Works[supervise.Disk] = []supervise.Rung{supervise.Rate}
-			}
+		if m.Memory.Known && m.Cache.Known { // files' cache is given back by itself
+			job.Used = int64(m.Memory.N - min(m.Memory.N, m.Cache.N))
 		}
 		h.Jobs = append(h.Jobs, job)
 	}
-	return h
+	return h, keys
 }
 
 // bytesMoved returns the bytes that a job has moved from and to disks.

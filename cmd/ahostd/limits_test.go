@@ -2,12 +2,18 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -32,16 +38,131 @@ func sampleAt(second int, loads ...diskLoad) *measure.Sample {
 		}
 		s.Jobs = append(s.Jobs, measure.Job{
 			Key: measure.Key{Queue: measure.Slurm, ID: backends.ID{Job: l.job}, User: user}, Source: l.source,
-			CPU: value(5e8), Disks: []measure.Disk{{WrittenBytes: value(l.bytes)}}, Pressure: measure.Pressure{CPUSome: value(0), IOSome: value(uint64(l.waits * 1e9))},
+			CPU: value(5e8), Disks: []measure.Disk{{ReadBytes: value(0), WrittenBytes: value(l.bytes)}}, Pressure: measure.Pressure{CPUSome: value(0), IOSome: value(uint64(l.waits * 1e9))},
 		})
 	}
 	return s
 }
 
+// limiterOf returns a limiter of a host on which jobs 7 to 9 have control groups.
+func limiterOf(t *testing.T, mode settings.LimitsMode, said io.Writer) *limiter {
+	t.Helper()
+	dir := t.TempDir()
+	for _, file := range []string{"cpu.weight", "cpu.max", "io.max", "cgroup.freeze"} {
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLimiter("h1", settings.Limits{Mode: mode, Disk: 100 << 20}, nil, slog.New(slog.NewTextHandler(said, nil)))
+	l.groups = func() (all []*measure.JobGroup) {
+		for job := range int64(3) {
+			all = append(all, &measure.JobGroup{Queue: measure.Slurm, ID: backends.ID{Job: 7 + job}, Dirs: map[string]string{"": dir}})
+		}
+		return all
+	}
+	return l
+}
+
+// hears has a limiter hear promises as allotd sends them.
+func hears(t *testing.T, l *limiter, p supervise.Promises) {
+	t.Helper()
+	message, left, err := p.Encode()
+	if err != nil || left != 0 {
+		t.Fatal(left, err)
+	}
+	l.hear(message)
+	l.promises.Load().at = time.Unix(1000, 0) // of the samples' clock
+}
+
+var (
+	promised = supervise.Promise{Queue: "slurm", Job: 7, Slots: 2, Minimum: supervise.Amounts{supervise.Disk: 60 << 20}}
+	other    = supervise.Promise{Queue: "slurm", Job: 8, Slots: 1}
+)
+
+// R47: limits are asked for in each sample, since they are leases, until none is needed; one that is not in force is
+// not tried again, and what was heard too long ago counts no more.
+func TestLimitsAreSet(t *testing.T) {
+	var said bytes.Buffer
+	l := limiterOf(t, settings.LimitsOn, &said)
+	if want := "without its root helper"; !strings.Contains(said.String(), want) {
+		t.Errorf("no %q in %s", want, said.String())
+	}
+	var asked [][]root.Limit
+	why, broken := "", error(nil)
+	l.set = func(all []root.Limit) ([]string, error) {
+		asked = append(asked, all)
+		return slices.Repeat([]string{why}, len(all)), broken
+	}
+	second := 0
+	sample := func(loads ...diskLoad) []root.Limit {
+		t.Helper()
+		was := len(asked)
+		second++
+		l.sample(sampleAt(second, loads...))
+		if len(asked) > was+1 {
+			t.Fatalf("asked %d times in a sample", len(asked)-was)
+		}
+		if len(asked) == was {
+			return nil
+		}
+		return append([]root.Limit{}, asked[was]...)
+	}
+	loads := []diskLoad{{7, measure.FromGroupV2, 20 << 20, 0.9}, {8, measure.FromGroupV2, 70 << 20, 0.5}}
+	hears(t, l, supervise.Promises{Jobs: []supervise.Promise{promised, other}})
+	if got := sample(loads...); got != nil {
+		t.Errorf("of one sample: %+v", got)
+	}
+	want := root.Limit{Queue: measure.Slurm, ID: backends.ID{Job: 8}, Resource: supervise.Disk, Rung: supervise.Rate, Value: 40 << 20}
+	for range 3 {
+		if got := sample(loads...); len(got) != 1 || got[0] != want {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+	}
+	if got := sample(loads[1:]...); got == nil || len(got) != 0 {
+		t.Errorf("after its end: %+v", got)
+	}
+	if got := sample(loads[1:]...); got != nil {
+		t.Errorf("when nothing is limited: %+v", got)
+	}
+	why = "it has no io.max"
+	sample(loads...)
+	for _, want := range []supervise.Rung{supervise.Rate, supervise.Duty} {
+		if got := sample(loads...); len(got) != 1 || got[0].Rung != want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	if got := sample(loads...); got != nil || len(l.limits) != 0 {
+		t.Errorf("they are tried again: %+v, %+v", got, l.limits)
+	}
+	for _, want := range []string{`msg="a limit is not in force" job="slurm 8" resource=disk by=rate why="it has no io.max"`, "nothing on h1 can limit others", "msg=limits", "msg=lifts"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("no %q in\n%s", want, said.String())
+		}
+	}
+	why = ""
+	sample(loads[:1]...) // job 8 has ended, and is known anew when it is back
+	sample(loads...)
+	if got := sample(loads...); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+	broken = errors.New("the helper is gone")
+	if sample(loads...); len(l.limits) != 0 {
+		t.Errorf("not set, and in force: %+v", l.limits)
+	}
+	broken = nil
+	if got := sample(loads...); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+	second += int(promisesLast / time.Second)
+	if got := sample(loads...); got == nil || len(got) != 0 {
+		t.Errorf("of old promises: %+v", got)
+	}
+}
+
 // R47: ahostd logs the limits that it would set, the job that each is for, and their end.
 func TestWouldLimit(t *testing.T) {
 	var said bytes.Buffer
-	l := newLimiter("h1", settings.Limits{Mode: settings.LimitsObserve, Disk: 100 << 20}, slog.New(slog.NewTextHandler(&said, nil)))
+	l := limiterOf(t, settings.LimitsObserve, &said)
 	begins := func(want ...string) {
 		t.Helper()
 		for _, w := range want {
@@ -54,17 +175,8 @@ func TestWouldLimit(t *testing.T) {
 		}
 		said.Reset()
 	}
-	tell := func(p supervise.Promises) {
-		t.Helper()
-		message, left, err := p.Encode()
-		if err != nil || left != 0 {
-			t.Fatal(left, err)
-		}
-		l.hear(message)
-	}
-	promised := supervise.Promise{Queue: "slurm", Job: 7, Slots: 2, Minimum: supervise.Amounts{supervise.Disk: 60 << 20}}
-	known := []supervise.Promise{promised, {Queue: "slurm", Job: 8, Slots: 1}}
-	v2 := measure.FromGroupV2
+	tell := func(p supervise.Promises) { hears(t, l, p) }
+	v2, known := measure.FromGroupV2, []supervise.Promise{promised, other}
 	loads := []diskLoad{{7, v2, 20 << 20, 0.9}, {8, v2, 70 << 20, 0.5}, {9, v2, 10 << 20, 0.5}}
 	l.sample(sampleAt(1, loads...))
 	l.sample(sampleAt(2, loads...))

@@ -85,8 +85,8 @@ func serve(c *cli.Context) (err error) {
 	if err := a.setNetworks(time.Now()); err != nil {
 		return err
 	}
-	if config.Limits.On() {
-		a.limiter = newLimiter(host, config.Limits, log)
+	if config.Limits.Looks() {
+		a.limiter = newLimiter(host, config.Limits, helper, log)
 	}
 	leave := a.joinBus(c.Context, &config)
 	defer leave()

@@ -105,7 +105,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	defer stop()
-	if hub != nil && config.Limits.On() {
+	if hub != nil && config.Limits.Looks() {
 		go promise(c.Context, desks, hub, log)
 	}
 	for _, l := range listeners {

@@ -50,7 +50,7 @@ func TestLoadReadsTheWholeFile(t *testing.T) {
 
 func TestLoadNamesFileAndLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"limits: {mode: on}\n":                         `config.yaml:1: limits.mode: "on" is no mode (known: off, observe)`,
+		"limits: {mode: yes}\n":                        `config.yaml:1: limits.mode: "yes" is no mode (known: off, observe, on)`,
 		"limits:\n  mode: observe\n  slot: {cpu: 0}\n": `config.yaml:2: limits: slot: jobs within a guarantee are promised nothing`,
 		"mode: live\ntimezome: UTC\n":                  `config.yaml:2: unknown key "timezome" (known: ahostd, backend, `,
 		"mode: dry\n":                                  `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,

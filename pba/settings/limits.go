@@ -30,23 +30,24 @@ type LimitsMode string
 const (
 	LimitsOff     LimitsMode = "off"
 	LimitsObserve LimitsMode = "observe" // they say what they would limit
+	LimitsOn      LimitsMode = "on"      // they limit
 )
 
 // UnmarshalText accepts the names of the modes.
 func (m *LimitsMode) UnmarshalText(text []byte) error {
 	switch mode := LimitsMode(text); mode {
-	case LimitsOff, LimitsObserve:
+	case LimitsOff, LimitsObserve, LimitsOn:
 		*m = mode
 		return nil
 	}
-	return fmt.Errorf("%q is no mode (known: %s, %s)", text, LimitsOff, LimitsObserve)
+	return fmt.Errorf("%q is no mode (known: %s, %s, %s)", text, LimitsOff, LimitsObserve, LimitsOn)
 }
 
 // DefaultLimits is the section of a config file without it.
 func DefaultLimits() Limits { return Limits{Mode: LimitsOff, Slot: Promised{CPU: 1}} }
 
-// On reports whether agents look at promises at all.
-func (l Limits) On() bool { return l.Mode != LimitsOff }
+// Looks reports whether agents look at promises at all.
+func (l Limits) Looks() bool { return l.Mode != LimitsOff }
 
 // Validate says what is wrong with the section, if anything.
 func (l Limits) Validate() error {
@@ -55,7 +56,7 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("slot.cpu: %v: want 0 to 1000 cores", l.Slot.CPU)
 	case l.Slot.Disk < 0 || l.Slot.Network < 0 || l.Disk < 0 || l.Network < 0:
 		return errors.New("a negative amount: want 0 or more bytes a second")
-	case l.On() && l.Slot == (Promised{}):
+	case l.Looks() && l.Slot == (Promised{}):
 		return errors.New("slot: jobs within a guarantee are promised nothing: name cpu, disk or network")
 	}
 	return nil
