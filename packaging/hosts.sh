@@ -18,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles, limits
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
@@ -412,6 +412,122 @@ troubles() {
     within 120 n1 'all nodes are idle' "test \"\$(sinfo -h -N -t idle -o %N | wc -l)\" = ${#hosts[@]}"
 }
 
+# ---- limits: jobs have what they were promised beside their slots ---------------
+
+# What one job of ann's and two of ben's do on n2, and in how many threads; how much there is of it for one
+# alone; and which part of that each slot of ann's is promised.
+readonly resources=(cpu disk network) promised_part=0.7
+declare -A does=([cpu]=cpu [disk]=disk [network]=network=n1:9000) alone=() minimum=()
+
+# load RESOURCE THREADS USER: prints the job's ID.
+load() {
+    as "$3" "sbatch --parsable -w n2 --mem=100 -o /var/tmp/load/$1-$3-%j --wrap 'flock --shared /run/load true; exec /mnt/share/hostload -forever ${does[$1]} -threads $2 -dir /var/tmp/load'"
+}
+
+# rates SECONDS FILE...: what each used in a second, in the SECONDS that follow 10 s after the last had begun.
+rates() {
+    local files=("${@:2}")
+    within $((20 + $1)) n2 "the load has run for $((10 + $1)) s" "awk -F'[:,}]' -v most=$((10 + $1)) 'FNR == 1 { n++; if (\$2 > from) from = \$2 } { last[n] = \$2 } END { for (i = 1; i <= n; i++) if (last[i] < from + (most + 1) * 1e9) exit 1; exit n != ${#files[@]} }' ${files[*]}"
+    vm n2 -- awk -F'[:,}]' -v seconds="$1" '
+        FNR == 1 { n++ }
+        { at[n, FNR] = $2; used[n, FNR] = $4; lines[n] = FNR }
+        END {
+            for (i = 1; i <= n; i++) if (at[i, 1] > from) from = at[i, 1]
+            for (i = 1; i <= n; i++) {
+                first = 0
+                for (l = 1; l <= lines[i]; l++) {
+                    if (!first && at[i, l] >= from + 10e9) first = l
+                    if (first && at[i, l] <= from + (10 + seconds) * 1e9) last = l
+                }
+                printf "%.0f ", (used[i, last] - used[i, first]) * 1e9 / (at[i, last] - at[i, first])
+            }
+        }' "${files[@]}"
+}
+
+# beside RESOURCE: starts the three jobs, which wait; sets jobs and files.
+beside() {
+    on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
+    hold load
+    jobs=("$(load "$1" 1 ann)" "$(load "$1" 4 ben)" "$(load "$1" 4 ben)")
+    files=("/var/tmp/load/$1-ann-${jobs[0]}" "/var/tmp/load/$1-ben-${jobs[1]}" "/var/tmp/load/$1-ben-${jobs[2]}")
+    within 60 n1 "$1: three jobs are on n2" 'test "$(squeue -h -t R -w n2 | wc -l)" = 3'
+}
+
+# knobs: all that limits a job on n2, by the kernel.
+knobs() {
+    vm n2 -- sh -c 'for d in /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*; do for f in cpu.weight cpu.max cgroup.freeze io.max memory.max memory.high; do [ ! -e "$d/$f" ] || echo "${d##*/} $f $(tr "\n" ";" <"$d/$f")"; done; done'
+}
+
+# unlimited WHAT: waits until nothing is limited on n2, as in $dir/knobs, and stays so.
+unlimited() {
+    local end=$((SECONDS + 25 * patience)) since=$SECONDS same=0
+    while ((same < 3)); do
+        ((SECONDS < end)) || { knobs | diff "$dir/knobs" - || true; die "still limited: $1"; }
+        if knobs | grep -F -f "$dir/known" | diff -q - <(grep -F -f "$dir/known" "$dir/knobs") >/dev/null; then same=$((same + 1)); else same=0; fi
+    done
+    say "nothing is limited $((SECONDS - since)) s later: $1"
+}
+
+limits() {
+    local r jobs files got who
+    enrolled
+    vm n1 -- sh -c 'systemctl stop sink 2>/dev/null; systemd-run --quiet --unit=sink /mnt/share/hostload -sink 0.0.0.0:9000'
+    for r in "${resources[@]}"; do
+        on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
+        hold load
+        who=$(load "$r" 1 ann)
+        release load
+        alone[$r]=$(rates 10 "/var/tmp/load/$r-ann-$who" | cut -d' ' -f1)
+        minimum[$r]=$(awk -v n="${alone[$r]}" -v part=$promised_part 'BEGIN { printf "%.0f", n * part }')
+        ctl scancel "$who"
+        within 60 n1 "$r: one alone has ${alone[$r]} a second, and is promised ${minimum[$r]}" 'test -z "$(squeue -h)"'
+    done
+    for r in "${resources[@]}"; do
+        beside "$r"
+        release load
+        got=$(rates 10 "${files[@]}")
+        ctl scancel "${jobs[@]}"
+        within 60 n1 "$r, without limits: $got" 'test -z "$(squeue -h)"'
+        awk -v least="${minimum[$r]}" '{ exit $1 * 2 >= least }' <<<"$got" || die "that is half of ${minimum[$r]} or more"
+    done
+
+    for who in "${hosts[@]}"; do
+        configure "$who" limits "{mode: on, slot: {cpu: $(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }'), disk: ${minimum[disk]}, network: ${minimum[network]}}, network: $(awk -v n="${alone[network]}" 'BEGIN { printf "%.0f", n * 0.85 }')}"
+        configure "$who" log '{level: debug}'
+        configure "$who" ahostd "$classes"
+    done
+    on_all sh -c 'install -d /etc/systemd/system/allotment-ahostd.service.d && printf "[Service]\nProtectControlGroups=no\nExecStopPost=!/usr/lib/allotment/ahostd-root --lift-limits\nRestartSec=%s\n" "$1" >/etc/systemd/system/allotment-ahostd.service.d/limits.conf && systemctl daemon-reload' sh $((30 * patience))
+    ctl systemctl restart allotment-allotd
+    on_all systemctl restart allotment-ahostd
+    for r in "${resources[@]}"; do
+        beside "$r"
+        within 90 n2 "$r: n2 knows what its jobs were promised" 'journalctl -o cat -u allotment-ahostd -n 300 | grep "promises are heard" | tail -n 1 | grep "jobs=3 within=1"'
+        knobs >"$dir/knobs"
+        printf 'job_%s \n' "${jobs[@]:1}" >"$dir/known"
+        release load
+        got=$(rates 10 "${files[@]}")
+        vm n2 -- journalctl -o cat -u allotment-ahostd -n 100 | grep -E 'msg="?(limits|lifts|a (limit|promise) is not)' | tail -n 6
+        say "$r, with limits: $got"
+        awk -v least="${minimum[$r]}" '{ exit $1 < 0.95 * least }' <<<"$got" || die "that is less than 95 % of ${minimum[$r]}"
+        awk '{ exit $2 > 2 * $3 || $3 > 2 * $2 || $2 + $3 == 0 }' <<<"$got" || die 'the others do not share the rest'
+        if [ "$r" = cpu ]; then
+            for who in ahostd ahostd-root 'ahostd|ahostd-root'; do
+                within 60 n2 'jobs are limited' 'cat /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.weight /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.max | grep -vE "^(100|max 100000)$"'
+                vm n2 -- pkill -KILL -x "$who"
+                unlimited "$who was killed"
+                vm n2 -- systemctl restart allotment-ahostd
+            done
+        fi
+        ctl scancel "${jobs[0]}"
+        unlimited "the end of the job that was promised $r"
+        ctl scancel "${jobs[@]}"
+        within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
+    done
+    ctl systemctl stop sink
+    on_all sh -c 'rm /etc/systemd/system/allotment-ahostd.service.d/limits.conf; systemctl daemon-reload; sed -i "/^limits:/,/^$/d; /^log:/,/^$/d" /etc/allotment/config.yaml; systemctl restart allotment-ahostd'
+    nothing_left
+}
+
 # ---- kills: agents and allotd die at random, and no job notices --------------
 
 # killer kills one of them every few seconds, until the file is gone.
@@ -454,7 +570,7 @@ else
 fi
 for stage in "${stages[@]}"; do
     case $stage in
-    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles) "$stage" ;;
+    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles | limits) "$stage" ;;
     *) die "no stage $stage" ;;
     esac
     say "$stage: ok"

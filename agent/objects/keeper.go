@@ -219,6 +219,13 @@ func (k *Keeper) Sample(s *measure.Sample) {
 	}
 }
 
+// Note notes in a job's history what is done to it here, if its object is kept: see Table.Note.
+func (k *Keeper) Note(job state.Job, event, detail string, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.apply(k.table.Note(job, event, detail, at))
+}
+
 // Said returns how far jobs of a sample are, by their own words: see Table.Said.
 func (k *Keeper) Said(s *measure.Sample) map[measure.Key]Said {
 	k.mu.Lock()

@@ -39,6 +39,7 @@ type Object struct {
 	peak    uint64    // bytes
 	percent int       // of its progress in this run; -1: it has none
 	said    *Said     // its progress, of any run; nil: it has none
+	notes   int       // of its run, here
 
 	settings, files map[string]bool // those that there are, and whether the run wrote them; nil: not known
 	pushed          time.Time       // a copy, last
@@ -223,7 +224,7 @@ func (t *Table) begin(job state.Job, j *measure.Job, run int, at time.Time) Act 
 		if o.Sequence.Run == run { // it wrote here before
 			o.N = o.Sequence.N
 		}
-		o.cpu, o.before, o.peak, o.percent = 0, 0, 0, -1
+		o.cpu, o.before, o.peak, o.percent, o.notes = 0, 0, 0, -1, 0
 		for _, names := range []map[string]bool{o.settings, o.files} {
 			for name := range names {
 				names[name] = false
@@ -272,6 +273,22 @@ func (o *Object) measure(j *measure.Job) {
 		o.cpu = j.CPU.N
 	}
 	o.peak = max(o.peak, min(j.Peak.N, 1<<62))
+}
+
+// maxNotes bounds what is noted of a run on a host.
+const maxNotes = 200
+
+// Note notes in a job's history what is done to it on this host. Where the object can't be written, or has enough of
+// such lines of its run, it has no more.
+func (t *Table) Note(job state.Job, event, detail string, at time.Time) (acts []Act) {
+	o, err := t.writable(job)
+	if err != nil || o.notes >= maxNotes {
+		return nil
+	}
+	if o.notes++; o.notes == maxNotes {
+		detail += "; what follows in this run is in the log of ahostd on " + t.Host + " alone"
+	}
+	return []Act{t.write(job, o, state.Change{Event: event, Detail: detail}, at)}
 }
 
 // write returns a change that is the next line of this host's segment.

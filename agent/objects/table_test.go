@@ -240,6 +240,26 @@ func TestSettingsAreBounded(t *testing.T) {
 	}
 }
 
+// What is done to a run is noted so many times, and the last line says that there is more.
+func TestNotesAreBounded(t *testing.T) {
+	table := NewTable("h1", time.Hour)
+	if acts := table.Note(named(1), "limited", "disk", noon); acts != nil {
+		t.Errorf("of a job that is not here: %v", acts)
+	}
+	for run := 1; run <= 2; run++ {
+		table.Sample([]measure.Job{slurm(1, run)}, noon)
+		for n := range maxNotes + 2 {
+			acts := table.Note(named(1), "limited", "disk", noon)
+			if (len(acts) == 1) != (n < maxNotes) {
+				t.Fatalf("run %d, note %d: %v", run, n, acts)
+			}
+			if len(acts) == 1 && strings.Contains(acts[0].Change.Detail, "the log of ahostd on h1") != (n == maxNotes-1) {
+				t.Errorf("run %d, note %d: %q", run, n, acts[0].Change.Detail)
+			}
+		}
+	}
+}
+
 // Pages hold all objects in their order, however many there are; what left goes on counting.
 func TestAnnouncements(t *testing.T) {
 	table := NewTable("h1", time.Hour)

@@ -93,8 +93,16 @@ func TestLimits(t *testing.T) {
 	}
 	leave() // it lifts nothing: it was killed
 	is(on)
-	end, _, ended = begin()
+	end, c, ended = begin()
+	if _, err := c.SetLimits(limits); err != nil {
+		t.Fatal(err)
+	}
 	leave()
+	is(on)
+	if code := Run([]string{liftLimits}, nil, io.Discard, t.Output()); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	is(off)
 }
 
 // A helper that has no right to set limits says so.

@@ -15,14 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// liftLimits is the option by which the service lifts what a helper that was killed has left.
+const liftLimits = "--lift-limits"
+
 const usage = `NAME:
    ahostd-root - start ahostd as its own user, and read for it what only root may read
 
 USAGE:
    ahostd-root [OPTION-OF-AHOSTD]...
+   ahostd-root --lift-limits
 
 allotment-ahostd.service runs it as root. It starts ahostd, which is beside it, as the user
-who owns the directory RUNTIME_DIRECTORY, without privileges, and ends with it. See ahostd(8).
+who owns the directory RUNTIME_DIRECTORY, without privileges, and ends with it. With --lift-limits
+it only lifts the limits that a killed one has left on jobs. See ahostd(8).
 `
 
 // Run is the program, with what counts by networks. It returns the exit code.
@@ -31,11 +36,27 @@ func Run(args []string, load func() (Traffic, error), stdout, stderr io.Writer) 
 		fmt.Fprint(stdout, usage)
 		return 0
 	}
+	if len(args) == 1 && args[0] == liftLimits {
+		if err := lift(); err != nil {
+			fmt.Fprintln(stderr, "ahostd-root: lift limits:", err)
+			return 1
+		}
+		return 0
+	}
 	code, err := run(args, load, func(err error) { fmt.Fprintln(stderr, "ahostd-root:", err) })
 	if err != nil {
 		fmt.Fprintln(stderr, "ahostd-root:", err)
 	}
 	return code
+}
+
+// lift lifts what an earlier helper has left.
+func lift() error {
+	s, err := NewServer(-1, unix.Ucred{}, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.ClearLimits(), s.LiftLimits())
 }
 
 // clientFD is the client's end of the pair, in the client.

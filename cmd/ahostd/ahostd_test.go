@@ -23,6 +23,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/plugin"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/test/await"
@@ -354,12 +355,15 @@ func TestAbsentFigures(t *testing.T) {
 		{Name: "ib", Figures: []plugin.Figure{{Name: "read_bytes_total", Value: 7}}},
 		{Name: "broken", Err: errors.New("no server")},
 	}
-	takenByPromtool(t, string(metricsText("h\"", &now, own{}, plugins)))
-	samples, err := exposition.Check(string(metricsText("h\"", &now, own{}, plugins)))
+	disk := supervise.Limit{Resource: supervise.Disk, Rung: supervise.Rate}
+	exposed := string(metricsText("h\"", &now, own{}, plugins, []supervise.Limit{disk, {Resource: supervise.Memory, Rung: supervise.Freeze}, disk}))
+	takenByPromtool(t, exposed)
+	samples, err := exposition.Check(exposed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]float64{
+		`allotment_host_limited_jobs{host="h\"",resource="disk",by="rate"}`: 2, `allotment_host_limited_jobs{host="h\"",resource="memory",by="freeze"}`: 1,
 		`allotment_plugin_read_bytes_total{host="h\"",plugin="nfs",of="a\\b\""}`: 5, `allotment_plugin_read_bytes_total{host="h\"",plugin="ib"}`: 7,
 		`allotment_plugin_latency_seconds{host="h\"",plugin="nfs"}`: 0.25, `allotment_host_plugin_up{host="h\"",plugin="ib"}`: 1, `allotment_host_plugin_up{host="h\"",plugin="broken"}`: 0,
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/settings"
+	"github.com/allotment-hpc/allotment/state"
 )
 
 // limiter has jobs limited so that others have what they were promised (R47), or says which would be.
@@ -27,6 +29,7 @@ type limiter struct {
 	// mode is observe.
 	set    func([]root.Limit) ([]string, error)
 	groups func() []*measure.JobGroup
+	note   func(job state.Job, event, detail string, at time.Time) // in its history; nil: none is kept
 
 	before   *measure.Sample
 	works    map[string]supervise.Works // of each job's control group
@@ -97,13 +100,22 @@ func (l *limiter) sample(s *measure.Sample) {
 	policy.Paused = p.Paused || s.At.Sub(p.at) > promisesLast
 	h, keys := hostOf(l.host, before, s, p.Promises)
 	h.Capacity, h.Limits = l.capacity, l.limits
+	saturate(h)
 	l.probe(h, keys)
 	d := supervise.Decide(h, policy, s.At)
 	if l.set != nil {
 		d.Limits = l.bringAbout(d.Limits, keys)
 	}
-	l.say(&d)
+	l.say(&d, keys, s.At)
 	l.limits = d.Limits
+}
+
+// inForce returns the limits that are, not those that would be.
+func (l *limiter) inForce() []supervise.Limit {
+	if l == nil || l.set == nil {
+		return nil
+	}
+	return l.limits
 }
 
 // probe says of each job which kinds of limits take effect on it. Control groups are looked for when a job is new.
@@ -164,7 +176,12 @@ func (l *limiter) bringAbout(all []supervise.Limit, keys map[string]measure.Key)
 }
 
 // say logs the limits that begin, or become others, and those that end.
-func (l *limiter) say(d *supervise.Decision) {
+func (l *limiter) say(d *supervise.Decision, keys map[string]measure.Key, at time.Time) {
+	note := func(job, event, detail string) {
+		if key, here := keys[job]; here && l.set != nil && l.note != nil {
+			l.note(state.Job{Queue: string(key.Queue), ID: key.ID}, event, detail, at)
+		}
+	}
 	limits, lifts := "would limit", "would lift"
 	if l.set != nil {
 		limits, lifts = "limits", "lifts"
@@ -175,12 +192,14 @@ func (l *limiter) say(d *supervise.Decision) {
 		was := slices.IndexFunc(l.limits, func(o supervise.Limit) bool { return same(n, &o) })
 		if was < 0 || l.limits[was].Rung != n.Rung {
 			l.log.Info(limits, "job", n.Job, "resource", n.Resource.String(), "by", n.Rung.String(), "value", n.Value, "for", n.For, "why", n.Reason)
+			note(n.Job, "limited", fmt.Sprintf("%s, by %s %d: %s", n.Resource, n.Rung, n.Value, n.Reason))
 		}
 	}
 	for i := range l.limits {
 		o := &l.limits[i]
 		if !slices.ContainsFunc(d.Limits, func(n supervise.Limit) bool { return same(&n, o) }) {
 			l.log.Info(lifts, "job", o.Job, "resource", o.Resource.String(), "by", o.Rung.String(), "since", o.Since.UTC().Format(time.RFC3339))
+			note(o.Job, "unlimited", fmt.Sprintf("%s, by %s, since %s", o.Resource, o.Rung, o.Since.UTC().Format(time.RFC3339)))
 		}
 	}
 	short := map[string]bool{}
@@ -191,6 +210,26 @@ func (l *limiter) say(d *supervise.Decision) {
 		}
 	}
 	l.shortage = short
+}
+
+// saturate says which jobs wait for the network: no queue of the kernel counts that by jobs. Those do that send less
+// than they were promised while the host sends almost all it can.
+func saturate(h *supervise.Host) {
+	const full = 0.9
+	sent := int64(0)
+	for i := range h.Jobs {
+		sent += h.Jobs[i].Uses[supervise.Network]
+	}
+	most := h.Capacity[supervise.Network]
+	if most == 0 || float64(sent) < full*float64(most) {
+		return
+	}
+	for i := range h.Jobs {
+		j := &h.Jobs[i]
+		if use := j.Uses[supervise.Network]; use > 0 && use < j.Minimum[supervise.Network] {
+			j.Waits[supervise.Network] = 1
+		}
+	}
 }
 
 // hostOf returns what is known of a host between two samples, and its jobs' keys by their names.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/settings"
+	"github.com/allotment-hpc/allotment/state"
 )
 
 // diskLoad is what a job uses of a host's disks, in a second, and the part of the time in which it waits for them.
@@ -93,6 +95,10 @@ func TestLimitsAreSet(t *testing.T) {
 		asked = append(asked, all)
 		return slices.Repeat([]string{why}, len(all)), broken
 	}
+	var noted []string
+	l.note = func(job state.Job, event, detail string, _ time.Time) {
+		noted = append(noted, fmt.Sprint(job, " ", event, " ", detail))
+	}
 	second := 0
 	sample := func(loads ...diskLoad) []root.Limit {
 		t.Helper()
@@ -120,6 +126,9 @@ func TestLimitsAreSet(t *testing.T) {
 	}
 	if got := sample(loads[1:]...); got == nil || len(got) != 0 {
 		t.Errorf("after its end: %+v", got)
+	}
+	if len(noted) != 2 || !strings.HasPrefix(noted[0], "slurm/8 limited disk, by rate 41943040: slurm 7 was promised disk of 62914560") || noted[1] != "slurm/8 unlimited disk, by rate, since 1970-01-01T00:16:42Z" {
+		t.Errorf("noted %q", noted)
 	}
 	if got := sample(loads[1:]...); got != nil {
 		t.Errorf("when nothing is limited: %+v", got)

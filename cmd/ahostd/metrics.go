@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/plugin"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/exposition"
 	"github.com/allotment-hpc/allotment/internal/proc"
@@ -32,7 +36,7 @@ func ownUse(samples uint64, took time.Duration) own {
 }
 
 // metricsText returns a sample as text for Prometheus. An absent figure has no line.
-func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) []byte {
+func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State, limits []supervise.Limit) []byte {
 	var e exposition.Set
 	e.Gauge("allotment_host_info", "Version of ahostd; always 1.").Add(1, "host", host, "version", shell.Version)
 	jobMetrics(&e, host, s.Jobs)
@@ -40,6 +44,7 @@ func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) 
 	pressureMetrics(&e, host, s.Jobs)
 	networkMetrics(&e, host, s.Jobs)
 	gpuMetrics(&e, host, s)
+	limitMetrics(&e, host, limits)
 	e.Gauge("allotment_host_jobs", "Jobs that are on the host.").Add(float64(len(s.Jobs)), "host", host)
 	lacking := e.Gauge("allotment_host_lacking", "Jobs without a figure that can't be measured on the host; of jobs, processes whose job is not found. ahostd top says why.")
 	sum := map[measure.Figure]int{}
@@ -59,6 +64,21 @@ func metricsText(host string, s *measure.Sample, o own, plugins []plugin.State) 
 	e.Counter("process_cpu_seconds_total", "Processor time of ahostd.").Add(o.cpu.Seconds())
 	e.Gauge("process_resident_memory_bytes", "Memory of ahostd.").Add(float64(o.resident))
 	return e.Text()
+}
+
+// limitMetrics adds the limits in force, by their kinds.
+func limitMetrics(e *exposition.Set, host string, limits []supervise.Limit) {
+	type kind struct{ resource, rung string }
+	n := map[kind]int{}
+	for i := range limits {
+		n[kind{limits[i].Resource.String(), limits[i].Rung.String()}]++
+	}
+	limited := e.Gauge("allotment_host_limited_jobs", "Jobs that are limited so that others have what they were promised.")
+	for _, k := range slices.SortedFunc(maps.Keys(n), func(a, b kind) int {
+		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.rung, b.rung))
+	}) {
+		limited.Add(float64(n[k]), "host", host, "resource", k.resource, "by", k.rung)
+	}
 }
 
 // pluginMetrics adds what plug-ins have measured, each figure in a metric of its own.

@@ -38,7 +38,7 @@ func fullSample() *measure.Sample {
 // TestBoardAndRulesNameWhatIsExported: a metric or label that ahostd does not export makes a
 // panel empty, and an alert silent.
 func TestBoardAndRulesNameWhatIsExported(t *testing.T) {
-	text := string(metricsText("h", fullSample(), own{}, nil))
+	text := string(metricsText("h", fullSample(), own{}, nil, nil))
 	takenByPromtool(t, text)
 	if _, err := exposition.Check(text); err != nil {
 		t.Fatal(err)

@@ -91,6 +91,9 @@ func serve(c *cli.Context) (err error) {
 	leave := a.joinBus(c.Context, &config)
 	defer leave()
 	defer a.keepObjects(c.Context, &config)()
+	if a.limiter != nil && a.objects != nil {
+		a.limiter.note = a.objects.Note
+	}
 	a.sample(time.Now())
 	if a.link != nil {
 		go a.heartbeats(c.Context, a.link)
@@ -190,7 +193,8 @@ func (a *agent) sample(now time.Time) {
 	if a.limiter != nil {
 		a.limiter.sample(&s)
 	}
-	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use, a.plugins.States()) })})
+	limits := a.limiter.inForce()
+	a.last.Store(&measured{&s, sync.OnceValue(func() []byte { return metricsText(a.host, &s, use, a.plugins.States(), limits) })})
 }
 
 // logLacks logs each lack once.
