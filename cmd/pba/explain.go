@@ -114,6 +114,9 @@ func printStory(out io.Writer, t *desk.Story) {
 	if t.Progress != "" {
 		line("Progress: %s", t.Progress)
 	}
+	for _, limit := range t.Limited {
+		line("Limited: %s.", limit)
+	}
 	if t.KeptOn != "" {
 		line("Its state is on %s.", t.KeptOn)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -45,6 +46,34 @@ func addStates(ctx context.Context, d answers, stories []*desk.Story) {
 	}
 }
 
+// limitsOf returns the limits that a job's history has begin and not end, in words.
+func limitsOf(r *backends.Record) (all []string) {
+	open := map[string]string{}
+	var order []string
+	for i := range r.History {
+		l := &r.History[i]
+		resource, _, _ := strings.Cut(l.Detail, ",")
+		switch l.Event {
+		case "started": // limits are of a run
+			clear(open)
+		case "limited":
+			if open[resource] == "" {
+				order = append(order, resource)
+			}
+			open[resource] = fmt.Sprintf("%s, on %s since %s, until that is not needed any more", l.Detail, l.Host, l.At.Local().Format("15:04:05"))
+		case "unlimited":
+			delete(open, resource)
+		}
+	}
+	for _, resource := range order {
+		if text := open[resource]; text != "" {
+			all = append(all, backends.Escape(text))
+			delete(open, resource)
+		}
+	}
+	return all
+}
+
 // addState adds what is known of a job's state to its story.
 func addState(t *desk.Story, s *ask.State) {
 	if len(s.Places) > 0 {
@@ -57,7 +86,11 @@ func addState(t *desk.Story, s *ask.State) {
 			t.KeptOn += "; more of it is on its way there"
 		}
 	}
-	if s.Record == nil || t.Progress != "" {
+	if s.Record == nil {
+		return
+	}
+	t.Limited = limitsOf(s.Record)
+	if t.Progress != "" {
 		return
 	}
 	t.Progress = bsub.Progress(&backends.Job{Progress: ask.Progress(s.Record)})

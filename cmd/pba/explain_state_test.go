@@ -54,6 +54,14 @@ func TestExplainShowsState(t *testing.T) {
 	if got := plain("explain 1 20"); !strings.Contains(got, "\nProgress: 40% half; \\x1b[31m\nIts state is on n1\\x1b, run 2.\n") {
 		t.Errorf("got %q", got)
 	}
+	answer = `{"record":{"history":[
+		{"at":"2026-11-29T03:21:13Z","event":"limited","detail":"disk, by rate 7: lost","host":"n1"},{"event":"started","host":"n2"},
+		{"at":"2026-11-29T03:21:13Z","event":"limited","detail":"CPU, by weight 20: a","host":"n1"},{"event":"unlimited","detail":"CPU, by weight, since then","host":"n1"},
+		{"at":"2026-11-29T03:22:13Z","event":"limited","detail":"disk, by rate 7: slurm 1\u001b waits","host":"n1"}]}}`
+	if got := plain("explain 1 20"); strings.Count(got, "Limited:") != 1 || !strings.Contains(got, `Limited: disk, by rate 7: slurm 1\x1b waits, on n1 since `) {
+		t.Errorf("got %q", got)
+	}
+	answer = `{"places":[{"host":"n1\u001b","run":2,"status":"here"}],"record":{"settings":[{"key":"phase","value":"1"},{"key":"progress","value":"40 half\n\u001b[31m"}]}}`
 	var story desk.Story
 	if err := json.Unmarshal([]byte(plain("explain --json 1")), &story); err != nil || !strings.HasPrefix(story.Progress, "40% half") || !strings.HasSuffix(story.KeptOn, "run 2") {
 		t.Errorf("%+v, %v", story, err)

@@ -38,6 +38,7 @@ type Story struct {
 	Reason     string               `json:"reason,omitempty"`  // the queue's words
 	Progress   string               `json:"progress,omitempty"`
 	KeptOn     string               `json:"kept_on,omitempty"` // which host has its state, where hosts keep that: in words
+	Limited    []string             `json:"limited,omitempty"` // what its host limits now, since when and why: in words
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
 	Waited     float64              `json:"clock_seconds"`

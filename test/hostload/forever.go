@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -71,7 +72,7 @@ func writeForever(path string, bytes *atomic.Int64) error {
 }
 
 func sendForever(address string, bytes *atomic.Int64) error {
-	conn, err := net.Dial("tcp", address)
+	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", address)
 	if err != nil {
 		return err
 	}
