@@ -83,9 +83,16 @@ hold() {
 }
 release() { on_all systemctl stop "hold-$1"; }
 
-# configure HOST SECTION VALUE: sets a section of the config.
+# configure HOST SECTION VALUE: sets a section of the config; "": it has none.
 configure() {
-    vm "$1" -- sh -ec 'install -d /etc/allotment; cd /etc/allotment; touch config.yaml; sed -i "/^$1:/,/^$/d" config.yaml; printf "%s: %s\n\n" "$1" "$2" >>config.yaml' sh "$2" "$3"
+    vm "$1" -- sh -ec '
+        install -d /etc/allotment
+        cd /etc/allotment
+        touch config.yaml
+        awk -v key="$1:" "index(\$0, key) == 1 { skip = 1; next } /^[^ #]/ { skip = 0 } !skip" config.yaml >config.new
+        [ -z "$2" ] || printf "%s: %s\n" "$1" "$2" >>config.new
+        cat config.new >config.yaml # it keeps its owner
+        rm config.new' sh "$2" "$3"
 }
 
 # ---- the farm ----------------------------------------------------------------
@@ -492,15 +499,17 @@ limits() {
         awk -v least="${minimum[$r]}" '{ exit $1 * 2 >= least }' <<<"$got" || die "that is half of ${minimum[$r]} or more"
     done
 
+    local -A slot=([cpu]=$(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }') [disk]=$((minimum[disk] >> 10))K [network]=$((minimum[network] >> 10))K)
     for who in "${hosts[@]}"; do
-        configure "$who" limits "{mode: on, slot: {cpu: $(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }'), disk: $((minimum[disk] >> 10))K, network: $((minimum[network] >> 10))K}, network: $((alone[network] / 1024 * 6 / 10))K}"
         configure "$who" log '{level: debug}'
         configure "$who" ahostd "$classes"
     done
     on_all sh -c 'install -d /etc/systemd/system/allotment-ahostd.service.d && printf "[Service]\nProtectControlGroups=no\nExecStopPost=!/usr/lib/allotment/ahostd-root --lift-limits\nRestartSec=%s\n" "$1" >/etc/systemd/system/allotment-ahostd.service.d/limits.conf && systemctl daemon-reload' sh $((30 * patience))
-    ctl systemctl restart allotment-allotd
-    on_all systemctl restart allotment-ahostd
     for r in "${resources[@]}"; do
+        # Nothing else is promised: a limit of another resource would help as well.
+        for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {$([ "$r" = cpu ] || echo "cpu: 0, ")$r: ${slot[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
+        ctl systemctl restart allotment-allotd
+        on_all systemctl restart allotment-ahostd
         beside "$r"
         within 90 n2 "$r: n2 knows what its jobs were promised" 'journalctl -o cat -u allotment-ahostd -n 300 | grep "promises are heard" | tail -n 1 | grep "jobs=3 within=1"'
         knobs >"$dir/knobs"
@@ -512,6 +521,7 @@ limits() {
         awk -v least="${minimum[$r]}" '{ exit $1 < 0.95 * least }' <<<"$got" || die "that is less than 95 % of ${minimum[$r]}"
         awk '{ exit $2 > 2 * $3 || $3 > 2 * $2 || $2 + $3 == 0 }' <<<"$got" || die 'the others do not share the rest'
         if [ "$r" = cpu ]; then
+            within 60 n1 'pba explain says what limits a job' "pba explain ${jobs[1]} | grep '^Limited: CPU, by .*slurm ${jobs[0]} was promised'"
             for who in ahostd ahostd-root 'ahostd|ahostd-root'; do
                 within 60 n2 'jobs are limited' 'cat /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.weight /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.max | grep -vE "^(100|max 100000)$"'
                 vm n2 -- pkill -KILL -x "$who"
@@ -525,7 +535,13 @@ limits() {
         within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
     done
     ctl systemctl stop sink
-    on_all sh -c 'rm /etc/systemd/system/allotment-ahostd.service.d/limits.conf; systemctl daemon-reload; sed -i "/^limits:/,/^$/d; /^log:/,/^$/d" /etc/allotment/config.yaml; systemctl restart allotment-ahostd'
+    on_all sh -c 'rm /etc/systemd/system/allotment-ahostd.service.d/limits.conf; systemctl daemon-reload'
+    for who in "${hosts[@]}"; do
+        configure "$who" limits ''
+        configure "$who" log ''
+    done
+    ctl systemctl restart allotment-allotd
+    on_all systemctl restart allotment-ahostd
     nothing_left
 }
 
