@@ -456,7 +456,7 @@ rates() {
 beside() {
     on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
     hold load
-    jobs=("$(load "$1" 1 ann)" "$(load "$1" 4 ben)" "$(load "$1" 4 ben)")
+    jobs=("$(load "$1" 1 ann)" "$(load "$1" 8 ben)" "$(load "$1" 8 ben)")
     files=("/var/tmp/load/$1-ann-${jobs[0]}" "/var/tmp/load/$1-ben-${jobs[1]}" "/var/tmp/load/$1-ben-${jobs[2]}")
     within 60 n1 "$1: three jobs are on n2" 'test "$(squeue -h -t R -w n2 | wc -l)" = 3'
 }
