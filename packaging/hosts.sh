@@ -424,7 +424,7 @@ troubles() {
 # What one job of ann's and two of ben's do on n2, and in how many threads; how much there is of it for one
 # alone; and which part of that each slot of ann's is promised.
 readonly resources=(cpu disk network)
-declare -A promised_part=([cpu]=0.75 [disk]=0.75 [network]=0.4) # a VM that is emulated sends less where others do
+declare -A promised_part=([cpu]=0.75 [disk]=0.75 [network]=0.5) # a VM that is emulated sends less where others do
 declare -A does=([cpu]=cpu [disk]=disk [network]=network=n1:9000) alone=() minimum=()
 
 # load RESOURCE THREADS USER: prints the job's ID.
