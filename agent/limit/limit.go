@@ -206,8 +206,12 @@ func (k *Keeper) beat() {
 	}
 }
 
-// freeze freezes the group, or thaws it. It may be gone.
+// freeze freezes the group, or thaws it. It may be gone, or made anew by the job's next run: then it has no record,
+// and what would be done to it could not be found and lifted by another keeper.
 func (d duty) freeze(frozen bool) {
+	if _, err := unix.Lgetxattr(d.group.recordDir(), attribute, nil); err != nil {
+		return
+	}
 	values := freezes(d.knob)
 	value := values[0]
 	if frozen {
