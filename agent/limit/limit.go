@@ -109,6 +109,7 @@ func (k *Keeper) Set(all []Setting) (each []error, err error) {
 	if k.lease != nil {
 		k.lease.Stop()
 	}
+	k.forget()
 	disks := sync.OnceValues(disks)
 	wanted := map[string]map[knob]bool{}
 	k.duties = nil
@@ -209,7 +210,7 @@ func (k *Keeper) beat() {
 // freeze freezes the group, or thaws it. It may be gone, or made anew by the job's next run: then it has no record,
 // and what would be done to it could not be found and lifted by another keeper.
 func (d duty) freeze(frozen bool) {
-	if _, err := unix.Lgetxattr(d.group.recordDir(), attribute, nil); err != nil {
+	if !d.group.recorded() {
 		return
 	}
 	values := freezes(d.knob)
@@ -258,11 +259,18 @@ func (k *Keeper) turn(g *Group, t turn) error {
 
 func (k *Keeper) liftAll() error {
 	k.duties = nil
+	k.forget()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
 		errs = append(errs, k.lift(k.held[name], nil))
 	}
 	return errors.Join(errs...)
+}
+
+// forget drops what is known of groups that are gone, or were made anew by their jobs' next runs: they have no
+// record, and nothing of theirs was changed.
+func (k *Keeper) forget() {
+	maps.DeleteFunc(k.held, func(_ string, h *held) bool { return !h.group.recorded() })
 }
 
 // lift puts back a group's knobs, but for those that are wanted.
@@ -309,6 +317,12 @@ func (h *held) putBack(n knob) error {
 
 // recordDir is the directory whose attribute has the record: of version 1 the first by the controller's name.
 func (g *Group) recordDir() string { return g.Dirs[slices.Min(slices.Collect(maps.Keys(g.Dirs)))] }
+
+// recorded reports whether the group has a record.
+func (g *Group) recorded() bool {
+	_, err := unix.Lgetxattr(g.recordDir(), attribute, nil)
+	return err == nil
+}
 
 // save writes the group's record.
 func (h *held) save() error {
