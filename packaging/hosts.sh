@@ -83,6 +83,15 @@ hold() {
 }
 release() { on_all systemctl stop "hold-$1"; }
 
+# hold_loads holds loads, whose directory is empty then.
+hold_loads() {
+    hold load
+    on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
+}
+
+# sink HOST: has it take what loads send.
+sink() { vm "$1" -- sh -c 'systemctl stop sink 2>/dev/null; systemd-run --quiet --unit=sink /mnt/share/hostload -sink 0.0.0.0:9000'; }
+
 # configure HOST SECTION VALUE: sets a section of the config; "": it has none.
 configure() {
     vm "$1" -- sh -ec '
@@ -198,14 +207,13 @@ readonly classes='{networks: {racks: [10.77.0.0/31, 10.77.0.2/31], site: [10.77.
 measures() {
     local host class text n sends=''
     declare -A job of=([rack]=10.77.0.2 [site]=10.77.0.1 [outside]=$outside)
-    hold load
-    on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
+    hold_loads
     for host in "${hosts[@]}"; do configure "$host" ahostd "$classes"; done
     on_all systemctl restart allotment-ahostd
     ctl ip address replace "$outside/32" dev lo
     vm n3 -- ip route replace "$outside" via 10.77.0.1
     for host in n1 n2; do
-        vm "$host" -- sh -c 'systemctl stop sink 2>/dev/null; systemd-run --quiet --unit=sink /mnt/share/hostload -sink 0.0.0.0:9000'
+        sink "$host"
         within 30 "$host" "$host: a sink listens" 'ss -Hltn | grep -q :9000'
     done
     for class in "${!of[@]}"; do sends+=,${of[$class]}:9000=$payload; done
@@ -454,8 +462,7 @@ rates() {
 
 # beside RESOURCE: starts the three jobs, which wait; sets jobs and files.
 beside() {
-    on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
-    hold load
+    hold_loads
     jobs=("$(load "$1" 1 ann)" "$(load "$1" 8 ben)" "$(load "$1" 8 ben)")
     files=("/var/tmp/load/$1-ann-${jobs[0]}" "/var/tmp/load/$1-ben-${jobs[1]}" "/var/tmp/load/$1-ben-${jobs[2]}")
     within 60 n1 "$1: three jobs are on n2" 'test "$(squeue -h -t R -w n2 | wc -l)" = 3'
@@ -463,7 +470,7 @@ beside() {
 
 # knobs: all that limits a job on n2, by the kernel.
 knobs() {
-    vm n2 -- sh -c 'for d in /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*; do for f in cpu.weight cpu.max cgroup.freeze io.max memory.max memory.high; do [ ! -e "$d/$f" ] || echo "${d##*/} $f $(tr "\n" ";" <"$d/$f")"; done; done'
+    vm n2 -- sh -c 'cd /sys/fs/cgroup/system.slice/*slurmstepd.scope && grep -s "" job_*/cpu.weight job_*/cpu.max job_*/cgroup.freeze job_*/io.max job_*/memory.max job_*/memory.high; true'
 }
 
 # unlimited WHAT: waits until nothing is limited on n2, as in $dir/knobs, and stays so.
@@ -477,12 +484,11 @@ unlimited() {
 }
 
 limits() {
-    local r jobs files got who
+    local r jobs files got who drop_in=/etc/systemd/system/allotment-ahostd.service.d/limits.conf
     enrolled
-    vm n1 -- sh -c 'systemctl stop sink 2>/dev/null; systemd-run --quiet --unit=sink /mnt/share/hostload -sink 0.0.0.0:9000'
+    sink n1
     for r in "${resources[@]}"; do
-        on_all sh -c 'rm -rf /var/tmp/load; install -d -m 1777 /var/tmp/load'
-        hold load
+        hold_loads
         who=$(load "$r" 1 ann)
         release load
         alone[$r]=$(rates 10 "/var/tmp/load/$r-ann-$who" | cut -d' ' -f1)
@@ -504,7 +510,8 @@ limits() {
         configure "$who" log '{level: debug}'
         configure "$who" ahostd "$classes"
     done
-    on_all sh -c 'install -d /etc/systemd/system/allotment-ahostd.service.d && printf "[Service]\nProtectControlGroups=no\nExecStopPost=!/usr/lib/allotment/ahostd-root --lift-limits\nRestartSec=%s\n" "$1" >/etc/systemd/system/allotment-ahostd.service.d/limits.conf && systemctl daemon-reload' sh $((30 * patience))
+    on_all install -D -m 644 /mnt/share/ahostd-limits.conf "$drop_in"
+    on_all systemctl daemon-reload
     for r in "${resources[@]}"; do
         # Nothing else is promised: a limit of another resource would help as well.
         for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {$([ "$r" = cpu ] || echo "cpu: 0, ")$r: ${slot[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
@@ -513,7 +520,7 @@ limits() {
         beside "$r"
         within 90 n2 "$r: n2 knows what its jobs were promised" 'journalctl -o cat -u allotment-ahostd -n 300 | grep "promises are heard" | tail -n 1 | grep "jobs=3 within=1"'
         knobs >"$dir/knobs"
-        printf 'job_%s \n' "${jobs[@]:1}" >"$dir/known"
+        printf 'job_%s/\n' "${jobs[@]:1}" >"$dir/known"
         release load
         got=$(rates 10 "${files[@]}")
         vm n2 -- journalctl -o cat -u allotment-ahostd -n 100 | grep -E 'msg="?(limits|lifts|a (limit|promise) is not)' | tail -n 6
@@ -523,7 +530,7 @@ limits() {
         if [ "$r" = cpu ]; then
             within 60 n1 'pba explain says what limits a job' "pba explain ${jobs[1]} | grep '^Limited: CPU, by .*slurm ${jobs[0]} was promised'"
             for who in ahostd ahostd-root 'ahostd|ahostd-root'; do
-                within 60 n2 'jobs are limited' 'cat /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.weight /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_*/cpu.max | grep -vE "^(100|max 100000)$"'
+                within 60 n2 'jobs are limited' 'cd /sys/fs/cgroup/system.slice/*slurmstepd.scope && cat job_*/cpu.weight job_*/cpu.max | grep -vE "^(100|max 100000)$"'
                 vm n2 -- pkill -KILL -x "$who"
                 unlimited "$who was killed"
                 vm n2 -- systemctl restart allotment-ahostd
@@ -535,7 +542,8 @@ limits() {
         within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
     done
     ctl systemctl stop sink
-    on_all sh -c 'rm /etc/systemd/system/allotment-ahostd.service.d/limits.conf; systemctl daemon-reload'
+    on_all rm "$drop_in"
+    on_all systemctl daemon-reload
     for who in "${hosts[@]}"; do
         configure "$who" limits ''
         configure "$who" log ''

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/supervise"
 )
 
@@ -32,6 +33,9 @@ type Group struct {
 	Name string            // unique on this host
 	Dirs map[string]string // of version 2 one, by ""; of version 1 one by each controller
 }
+
+// GroupOf returns the control group of a job as it was found.
+func GroupOf(g *measure.JobGroup) *Group { return &Group{Name: g.Path, Dirs: g.Dirs} }
 
 // Setting is a limit to bring about. Values are those of supervise.Limit; of disks, what is read and what
 // is written has the value each, on each of the host's disks.
@@ -318,10 +322,15 @@ func (h *held) putBack(n knob) error {
 // recordDir is the directory whose attribute has the record: of version 1 the first by the controller's name.
 func (g *Group) recordDir() string { return g.Dirs[slices.Min(slices.Collect(maps.Keys(g.Dirs)))] }
 
-// recorded reports whether the group has a record.
+// recorded reports whether the group has a record, or may have one.
 func (g *Group) recorded() bool {
 	_, err := unix.Lgetxattr(g.recordDir(), attribute, nil)
-	return err == nil
+	return !unrecorded(err)
+}
+
+// unrecorded reports whether an error says that a group has no record.
+func unrecorded(err error) bool {
+	return errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) || gone(err)
 }
 
 // save writes the group's record.
@@ -354,7 +363,7 @@ func (h *held) save() error {
 func load(g *Group) (*held, error) {
 	text := make([]byte, maxRecord)
 	n, err := unix.Lgetxattr(g.recordDir(), attribute, text)
-	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) || gone(err) {
+	if unrecorded(err) {
 		return nil, nil
 	}
 	if err != nil {

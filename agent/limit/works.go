@@ -2,9 +2,9 @@ package limit
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/allotment-hpc/allotment/agent/supervise"
 )
@@ -14,33 +14,20 @@ import (
 // where the kernel does not model a disk's cost. It needs no privileges.
 func (g *Group) Works() supervise.Works {
 	works := supervise.Works{}
-	v2 := g.Dirs[""] != ""
-	add := func(r supervise.Resource, rung supervise.Rung, two, one string) bool {
-		file := one
-		if v2 {
-			file = two
-		}
-		dir := g.Dirs[kinds[file].controller]
-		if file == "" || dir == "" {
-			return false
-		}
-		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
-			return false
-		}
-		works[r] = append(works[r], rung)
-		return true
-	}
-	add(supervise.CPU, supervise.Weight, cpuWeight, cpuShares)
-	add(supervise.CPU, supervise.Rate, cpuMax, cpuQuota)
-	if devices, err := disks(); err == nil && len(devices) > 0 {
-		if modeled(devices) {
-			add(supervise.Disk, supervise.Weight, ioWeight, "")
-		}
-		add(supervise.Disk, supervise.Rate, ioMax, blkRead)
-	}
-	if add(supervise.Memory, supervise.Freeze, freezing, freezer) {
-		for _, r := range supervise.Resources() { // what is frozen uses nothing
-			works[r] = append(works[r], supervise.Duty)
+	disks := sync.OnceValues(disks)
+	for _, r := range append(supervise.Resources(), supervise.Memory) {
+		for _, rung := range []supervise.Rung{supervise.Weight, supervise.Rate, supervise.Duty, supervise.Freeze} {
+			turns, err := (&Setting{Group: g, Resource: r, Rung: rung, Value: 1}).turns(disks)
+			if err != nil {
+				continue
+			}
+			if _, err := g.read(turns[0].knob); err != nil {
+				continue
+			}
+			if devices, err := disks(); r == supervise.Disk && rung == supervise.Weight && (err != nil || !modeled(devices)) {
+				continue
+			}
+			works[r] = append(works[r], rung)
 		}
 	}
 	return works

@@ -49,15 +49,18 @@ func (n Network) sum(counts ...[NetworkClasses]uint64) Value {
 	return v
 }
 
+// maxJobGroups is the most jobs' control groups of a host that JobGroups and LimitGroups return.
+const maxJobGroups = 2000
+
 // JobGroups returns the directories of the jobs' control groups of version 2, by a process's
-// mountinfo, at most so many.
-func JobGroups(mountinfo []byte, most int) (dirs []string) {
+// mountinfo.
+func JobGroups(mountinfo []byte) (dirs []string) {
 	for _, h := range hierarchies(mountinfo) {
 		if !h.v2 {
 			continue
 		}
 		h.eachJob(func(path string) {
-			if len(dirs) < most {
+			if len(dirs) < maxJobGroups {
 				dirs = append(dirs, filepath.Join(h.point, path))
 			}
 		})
@@ -73,9 +76,9 @@ type JobGroup struct {
 	Dirs  map[string]string // of version 2 one directory, by ""; of version 1 one by each of cpu, blkio and freezer
 }
 
-// LimitGroups returns the jobs' control groups by a process's mountinfo, at most so many. Of a job that has
+// LimitGroups returns the jobs' control groups by a process's mountinfo. Of a job that has
 // groups of both versions only those of version 1 count: the controllers are there.
-func LimitGroups(mountinfo []byte, most int) (all []*JobGroup) {
+func LimitGroups(mountinfo []byte) (all []*JobGroup) {
 	found := map[string]*JobGroup{}
 	for _, h := range hierarchies(mountinfo) {
 		if !h.v2 && len(h.limiters) == 0 {
@@ -84,7 +87,7 @@ func LimitGroups(mountinfo []byte, most int) (all []*JobGroup) {
 		h.eachJob(func(path string) {
 			g := found[path]
 			if g == nil {
-				if len(all) == most {
+				if len(all) == maxJobGroups {
 					return
 				}
 				queue, id, _, _ := parseGroupName(path)

@@ -275,7 +275,7 @@ func (o *Object) measure(j *measure.Job) {
 	o.peak = max(o.peak, min(j.Peak.N, 1<<62))
 }
 
-// maxNotes bounds what is noted of a run on a host.
+// maxNotes is the most lines that Note writes of one run on a host.
 const maxNotes = 200
 
 // Note notes in a job's history what is done to it on this host. Where the object can't be written, or has enough of

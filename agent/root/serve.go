@@ -160,16 +160,11 @@ func (s *Server) setNetworks(networks map[netip.Prefix]measure.NetworkClass) err
 	return s.traffic.SetNetworks(networks)
 }
 
-// maxLimited bounds the jobs' control groups of a host that are looked at.
-const maxLimited = 2000
-
 // limitGroups finds the jobs' control groups, as limits are set in them.
 func (s *Server) limitGroups() ([]*measure.JobGroup, error) {
 	mounts, err := readAt(s.processes.proc, "self/mountinfo", 1<<20)
-	return measure.LimitGroups(mounts, maxLimited), err
+	return measure.LimitGroups(mounts), err
 }
-
-func groupOf(g *measure.JobGroup) *limit.Group { return &limit.Group{Name: g.Path, Dirs: g.Dirs} }
 
 // ClearLimits lifts what an earlier helper has left, however that ended.
 func (s *Server) ClearLimits() error {
@@ -179,7 +174,7 @@ func (s *Server) ClearLimits() error {
 	}
 	all := make([]*limit.Group, 0, len(groups))
 	for _, g := range groups {
-		all = append(all, groupOf(g))
+		all = append(all, limit.GroupOf(g))
 	}
 	s.limits, err = limit.Open(all)
 	return err
@@ -214,7 +209,7 @@ func (s *Server) setLimits(all []Limit) []error {
 		for _, g := range groups {
 			if g.Queue == l.Queue && g.ID == l.ID {
 				each[i] = nil
-				settings, of = append(settings, limit.Setting{Group: groupOf(g), Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
+				settings, of = append(settings, limit.Setting{Group: limit.GroupOf(g), Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
 			}
 		}
 	}
@@ -234,7 +229,7 @@ func (s *Server) groups(out []byte, first int) []byte {
 	if first == 0 && s.traffic != nil {
 		mounts, err := readAt(s.processes.proc, "self/mountinfo", 1<<20)
 		if err == nil {
-			_ = s.traffic.Follow(measure.JobGroups(mounts, 2000)) // a group that can't be followed has no answer
+			_ = s.traffic.Follow(measure.JobGroups(mounts)) // a group that can't be followed has no answer
 		}
 		s.read = s.traffic.Read()
 		s.inodes = slices.Sorted(maps.Keys(s.read))

@@ -48,9 +48,6 @@ type heardPromises struct {
 // since it is allotd who hears that limits are paused, and what jobs are worth.
 const promisesLast = 10 * time.Minute
 
-// maxLimiterGroups bounds the control groups of jobs that are looked at.
-const maxLimiterGroups = 2000
-
 func newLimiter(host string, l settings.Limits, helper *root.Client, log *slog.Logger) *limiter {
 	n := &limiter{
 		host: host, log: log, shortage: map[string]bool{}, works: map[string]supervise.Works{},
@@ -60,7 +57,7 @@ func newLimiter(host string, l settings.Limits, helper *root.Client, log *slog.L
 			if err != nil {
 				log.Warn("control groups are not found", "error", err)
 			}
-			return measure.LimitGroups(mounts, maxLimiterGroups)
+			return measure.LimitGroups(mounts)
 		},
 	}
 	if l.Mode == settings.LimitsOn && helper != nil {
@@ -135,7 +132,7 @@ func (l *limiter) probe(h *supervise.Host, keys map[string]measure.Key) {
 			key := keys[j.Name]
 			at := slices.IndexFunc(groups, func(g *measure.JobGroup) bool { return g.Queue == key.Queue && g.ID == key.ID })
 			if at >= 0 {
-				known = (&limit.Group{Name: groups[at].Path, Dirs: groups[at].Dirs}).Works()
+				known = limit.GroupOf(groups[at]).Works()
 			}
 		}
 		j.Works, works[j.Name] = known, known

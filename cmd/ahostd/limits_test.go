@@ -50,8 +50,8 @@ func sampleAt(second int, loads ...diskLoad) *measure.Sample {
 func limiterOf(t *testing.T, mode settings.LimitsMode, said io.Writer) *limiter {
 	t.Helper()
 	dir := t.TempDir()
-	for _, file := range []string{"cpu.weight", "cpu.max", "io.max", "cgroup.freeze"} {
-		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+	for file, value := range map[string]string{"cpu.weight": "100", "cpu.max": "max 100000", "io.max": "", "cgroup.freeze": "0"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

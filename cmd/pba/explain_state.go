@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,28 +49,23 @@ func addStates(ctx context.Context, d answers, stories []*desk.Story) {
 
 // limitsOf returns the limits that a job's history has begin and not end, in words.
 func limitsOf(r *backends.Record) (all []string) {
-	open := map[string]string{}
-	var order []string
+	type limit struct{ resource, text string }
+	var open []limit
 	for i := range r.History {
 		l := &r.History[i]
 		resource, _, _ := strings.Cut(l.Detail, ",")
 		switch l.Event {
 		case "started": // limits are of a run
-			clear(open)
-		case "limited":
-			if open[resource] == "" {
-				order = append(order, resource)
+			open = nil
+		case "limited", "unlimited":
+			open = slices.DeleteFunc(open, func(o limit) bool { return o.resource == resource })
+			if l.Event == "limited" {
+				open = append(open, limit{resource, fmt.Sprintf("%s, on %s since %s, until that is not needed any more", l.Detail, l.Host, l.At.Local().Format("15:04:05"))})
 			}
-			open[resource] = fmt.Sprintf("%s, on %s since %s, until that is not needed any more", l.Detail, l.Host, l.At.Local().Format("15:04:05"))
-		case "unlimited":
-			delete(open, resource)
 		}
 	}
-	for _, resource := range order {
-		if text := open[resource]; text != "" {
-			all = append(all, backends.Escape(text))
-			delete(open, resource)
-		}
+	for _, o := range open {
+		all = append(all, backends.Escape(o.text))
 	}
 	return all
 }
