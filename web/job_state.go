@@ -21,7 +21,8 @@ const (
 type ownState struct {
 	Host     string // that holds it
 	Moving   bool
-	Why      string // it is not shown
+	Why      string   // it is not shown
+	Limited  []string // what its hosts limit now, since when and why: in words
 	Settings []settingRow
 	Files    []fileRow
 	More     int // that are left out
@@ -60,11 +61,11 @@ func (q *request) ownState(id backends.ID) *ownState {
 	case v.Record == nil:
 		return &ownState{Moving: v.Moving, Why: v.Why}
 	}
-	return ownStateOf(v)
+	return ownStateOf(v, q.server.Zone)
 }
 
-func ownStateOf(v *stateView) *ownState {
-	o := &ownState{Host: v.Host, Moving: v.Moving}
+func ownStateOf(v *stateView, zone *time.Location) *ownState {
+	o := &ownState{Host: v.Host, Moving: v.Moving, Limited: v.Record.Limited(zone)}
 	r := v.Record
 	for _, s := range r.Settings[:min(len(r.Settings), shownState)] {
 		value := state.Brief(s.Value)

@@ -60,6 +60,7 @@ func (s *site) carries() (given *func()) {
 	for n, c := range []state.Change{
 		{Event: "started", Begin: &state.Begin{Host: "n1"}, Submit: &state.Submission{Owner: state.Owner{User: dora, UID: "5004"}}},
 		{Event: "set", Detail: hostile, Set: &state.Setting{Key: "stage", Value: hostile}},
+		{Event: "limited", Detail: "disk, by rate 7: " + hostile},
 		{Event: "attached", Attach: &state.File{Name: "go.sh", Executable: true, Data: []byte("<script>")}},
 	} {
 		c.ID, c.RunNo, c.Host, c.Seq, c.At = backends.ID{Job: 7}, 2, "n1", uint64(n+1), s.now

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -47,29 +45,6 @@ func addStates(ctx context.Context, d answers, stories []*desk.Story) {
 	}
 }
 
-// limitsOf returns the limits that a job's history has begin and not end, in words.
-func limitsOf(r *backends.Record) (all []string) {
-	type limit struct{ resource, text string }
-	var open []limit
-	for i := range r.History {
-		l := &r.History[i]
-		resource, _, _ := strings.Cut(l.Detail, ",")
-		switch l.Event {
-		case "started": // limits are of a run
-			open = nil
-		case "limited", "unlimited":
-			open = slices.DeleteFunc(open, func(o limit) bool { return o.resource == resource })
-			if l.Event == "limited" {
-				open = append(open, limit{resource, fmt.Sprintf("%s, on %s since %s, until that is not needed any more", l.Detail, l.Host, l.At.Local().Format("15:04:05"))})
-			}
-		}
-	}
-	for _, o := range open {
-		all = append(all, backends.Escape(o.text))
-	}
-	return all
-}
-
 // addState adds what is known of a job's state to its story.
 func addState(t *desk.Story, s *ask.State) {
 	if len(s.Places) > 0 {
@@ -85,7 +60,7 @@ func addState(t *desk.Story, s *ask.State) {
 	if s.Record == nil {
 		return
 	}
-	t.Limited = limitsOf(s.Record)
+	t.Limited = s.Record.Limited(time.Local)
 	if t.Progress != "" {
 		return
 	}

@@ -55,7 +55,7 @@ func TestExplainShowsState(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	answer = `{"record":{"history":[
-		{"at":"2026-11-29T03:21:13Z","event":"limited","detail":"disk, by rate 7: lost","host":"n1"},{"event":"started","host":"n2"},
+		{"at":"2026-11-29T03:21:13Z","event":"limited","detail":"disk, by rate 7: lost","host":"n1","run":1},{"event":"started","host":"n2","run":2},
 		{"at":"2026-11-29T03:21:13Z","event":"limited","detail":"CPU, by weight 20: a","host":"n1"},{"event":"unlimited","detail":"CPU, by weight, since then","host":"n1"},
 		{"at":"2026-11-29T03:22:13Z","event":"limited","detail":"disk, by rate 7: slurm 1\u001b waits","host":"n1"}]}}`
 	if got := plain("explain 1 20"); strings.Count(got, "Limited:") != 1 || !strings.Contains(got, `Limited: disk, by rate 7: slurm 1\x1b waits, on n1 since `) {
