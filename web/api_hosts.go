@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/roster"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
@@ -33,6 +34,8 @@ type agentView struct {
 	Lacks     []string  `json:"not_measured,omitempty" doc:"figures that some of its jobs lack"`
 	GPUs      []gpuView `json:"gpus,omitempty" doc:"as many as a heartbeat has room for: 16 or more"`
 	MoreGPUs  int       `json:"more_gpus,omitempty" doc:"that it has no room for"`
+
+	Limits *supervise.Means `json:"limits,omitempty" doc:"how it limits jobs, so that others have what they were promised; absent: it does not"`
 }
 
 // gpuView is a GPU of a host. A figure that it does not answer is absent.
@@ -62,7 +65,7 @@ func agentOf(h *roster.Host) agentView {
 	return agentView{
 		h.Name, string(h.State), h.Since.UTC(), h.Reason, h.Heard.UTC(), h.Losses,
 		h.Cores, h.Load, h.Memory, h.Available, h.Jobs, h.Version, h.Lacks,
-		gpusOf(&h.Beat), h.MoreGPUs,
+		gpusOf(&h.Beat), h.MoreGPUs, h.Limits,
 	}
 }
 

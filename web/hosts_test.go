@@ -14,6 +14,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/measure"
 	"github.com/allotment-hpc/allotment/agent/roster"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/agent/watch"
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -37,6 +38,7 @@ func (s *site) hears() {
 		b := roster.Beat{Run: "r", Sequence: uint64(n + 1), Boot: "b", Version: hostileVersion, Cores: 8, Memory: 64 << 30, Load: &load, Available: &available, Jobs: 4, Lacks: []string{"pressure"}}
 		busy, used, memory, celsius, watts := uint64(40), uint64(1<<30), uint64(16<<30), uint64(60), uint64(250)
 		g := b
+		g.Limits = &supervise.Means{Mode: "on", Works: supervise.Common([]supervise.Works{{supervise.CPU: {supervise.Weight, supervise.Rate}}})}
 		g.GPUs = []roster.GPU{{Index: 0, Busy: &busy, Used: &used, Memory: &memory, Celsius: &celsius, Watts: &watts}, {Index: 3}}
 		text, err := g.Encode()
 		must(s.t, err)
@@ -81,6 +83,7 @@ func TestHostsAreListed(t *testing.T) {
 			Load                 float64
 			Lacks                []string `json:"not_measured"`
 			GPUs                 []gpuView
+			Limits               *supervise.Means
 		}
 	}
 	must(t, json.Unmarshal(s.call(dora, http.MethodGet, "/agents", "").Body.Bytes(), &answer))
@@ -90,6 +93,10 @@ func TestHostsAreListed(t *testing.T) {
 	if g := answer.Hosts[0].GPUs; len(g) != 2 || *g[0].Busy != 0.4 || *g[0].Used != 1<<30 || *g[0].Watts != 250 || g[1].Index != 3 || g[1].Busy != nil || answer.Hosts[1].GPUs != nil {
 		t.Errorf("%+v", answer.Hosts)
 	}
+	if m := answer.Hosts[0].Limits; m == nil || m.String() != "on: CPU weight, rate; disk none; network none; memory none" || answer.Hosts[1].Limits != nil {
+		t.Errorf("%v, %v", m, answer.Hosts[1].Limits)
+	}
+	s.want(s.get(dora, "/hosts/n1"), http.StatusOK, "<p>Limits: on: CPU weight, rate; disk none;")
 	s.want(s.call("", http.MethodGet, "/agents", ""), http.StatusUnauthorized)
 }
 

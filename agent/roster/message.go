@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/state"
@@ -42,6 +43,8 @@ type Beat struct {
 	Lacks     []string `json:"lacks,omitempty"` // figures that can't be measured there, of some of its jobs; LacksReport
 	GPUs      []GPU    `json:"gpus,omitempty"`  // by their indexes, as many as a heartbeat has room for
 	MoreGPUs  int      `json:"more_gpus,omitempty"`
+
+	Limits *supervise.Means `json:"limits,omitempty"` // nil: it limits nothing, and looks at no promises
 }
 
 // GPU is what a GPU of a host does. A figure that it does not answer is nil. The keys are short:
@@ -99,6 +102,16 @@ func ParseBeat(data []byte) (Beat, error) {
 	if len(b.GPUs) == 0 {
 		b.GPUs = nil
 	}
+	if m := b.Limits; m != nil {
+		if len(m.Works) == 0 {
+			m.Works = nil
+		}
+		for i := range m.Works {
+			if len(m.Works[i].By) == 0 {
+				m.Works[i].By = nil
+			}
+		}
+	}
 	return b, nil
 }
 
@@ -127,6 +140,11 @@ func (b *Beat) validate() error {
 		return fmt.Errorf("gpus: %d and %d more: want at most %d", len(b.GPUs), b.MoreGPUs, measure.MaxGPUs)
 	case b.Memory > math.MaxInt64, b.Available != nil && *b.Available > math.MaxInt64:
 		return errors.New("memory: that is more than there is")
+	}
+	if b.Limits != nil {
+		if err := b.Limits.Validate(); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
 	}
 	last := -1
 	for i := range b.GPUs {

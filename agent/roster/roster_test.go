@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/state"
@@ -224,7 +225,7 @@ func TestListIsWhatWasHeard(t *testing.T) {
 
 func TestBeatIsBounded(t *testing.T) {
 	load := 1.5
-	b := Beat{Run: "r", Sequence: 7, Boot: "b", Version: "v1", Cores: 4, Memory: 1 << 30, Load: &load, Jobs: 3, Lacks: []string{"pressure"}}
+	b := Beat{Run: "r", Sequence: 7, Boot: "b", Version: "v1", Cores: 4, Memory: 1 << 30, Load: &load, Jobs: 3, Lacks: []string{"pressure"}, Limits: &supervise.Means{Mode: "on", Works: []supervise.MeansOf{{Resource: "CPU", By: []string{"weight"}}, {Resource: "disk"}}}}
 	data, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -237,24 +238,26 @@ func TestBeatIsBounded(t *testing.T) {
 	}
 	nan, much := math.NaN(), uint64(math.MaxUint64)
 	for want, change := range map[string]func(*Beat){
-		"run: \"\"":              func(b *Beat) { b.Run = "" },
-		"boot: \"\\x1b[31m\"":    func(b *Beat) { b.Boot = "\x1b[31m" },
-		"version: \"xxx":         func(b *Beat) { b.Version = strings.Repeat("x", 65) },
-		"cores: -1":              func(b *Beat) { b.Cores = -1 },
-		"jobs: 2001":             func(b *Beat) { b.Jobs = MaxJobs + 1 },
-		"load: NaN":              func(b *Beat) { b.Load = &nan },
-		"memory: that is more":   func(b *Beat) { b.Available = &much },
-		"lacks: 17":              func(b *Beat) { b.Lacks = make([]string, 17) },
-		"lacks: \"\": want 1 to": func(b *Beat) { b.Lacks = []string{""} },
-		"gpus: 65 and 0 more":    func(b *Beat) { b.GPUs = make([]GPU, 65) },
-		"gpus: 0 and 65 more":    func(b *Beat) { b.MoreGPUs = 65 },
-		"gpus: number 0 after 0": func(b *Beat) { b.GPUs = make([]GPU, 2) },
-		"number 64 after -1":     func(b *Beat) { b.GPUs = []GPU{{Index: 64}} },
-		"number -1 after -1":     func(b *Beat) { b.GPUs = []GPU{{Index: -1}} },
-		"busy: 18446744073709":   func(b *Beat) { b.GPUs = []GPU{{Busy: &much}} },
-		"number 0: used: 1844":   func(b *Beat) { b.GPUs = []GPU{{Used: &much}} },
-		"number 0: c: 1844":      func(b *Beat) { b.GPUs = []GPU{{Celsius: &much}} },
-		"number 3: w: 1844":      func(b *Beat) { b.GPUs = []GPU{{Index: 3, Watts: &much}} },
+		"run: \"\"":                func(b *Beat) { b.Run = "" },
+		"boot: \"\\x1b[31m\"":      func(b *Beat) { b.Boot = "\x1b[31m" },
+		"version: \"xxx":           func(b *Beat) { b.Version = strings.Repeat("x", 65) },
+		"cores: -1":                func(b *Beat) { b.Cores = -1 },
+		"jobs: 2001":               func(b *Beat) { b.Jobs = MaxJobs + 1 },
+		"load: NaN":                func(b *Beat) { b.Load = &nan },
+		"memory: that is more":     func(b *Beat) { b.Available = &much },
+		"lacks: 17":                func(b *Beat) { b.Lacks = make([]string, 17) },
+		"lacks: \"\": want 1 to":   func(b *Beat) { b.Lacks = []string{""} },
+		"gpus: 65 and 0 more":      func(b *Beat) { b.GPUs = make([]GPU, 65) },
+		"gpus: 0 and 65 more":      func(b *Beat) { b.MoreGPUs = 65 },
+		"gpus: number 0 after 0":   func(b *Beat) { b.GPUs = make([]GPU, 2) },
+		"number 64 after -1":       func(b *Beat) { b.GPUs = []GPU{{Index: 64}} },
+		"number -1 after -1":       func(b *Beat) { b.GPUs = []GPU{{Index: -1}} },
+		"busy: 18446744073709":     func(b *Beat) { b.GPUs = []GPU{{Busy: &much}} },
+		"number 0: used: 1844":     func(b *Beat) { b.GPUs = []GPU{{Used: &much}} },
+		"number 0: c: 1844":        func(b *Beat) { b.GPUs = []GPU{{Celsius: &much}} },
+		"limits: \"\": want 1 to":  func(b *Beat) { b.Limits = &supervise.Means{} },
+		"limits: \"o\\x1b\": want": func(b *Beat) { b.Limits = &supervise.Means{Mode: "o\x1b"} },
+		"number 3: w: 1844":        func(b *Beat) { b.GPUs = []GPU{{Index: 3, Watts: &much}} },
 	} {
 		c := b
 		change(&c)
@@ -284,6 +287,7 @@ func TestBeatOfGPUs(t *testing.T) {
 	for _, f := range measure.Figures() {
 		b.Lacks = append(b.Lacks, string(f))
 	}
+	b.Limits = &supervise.Means{Mode: "observe", Unable: true, Works: supervise.Common(nil)} // all that there are
 	for _, n := range []int{1, 16, measure.MaxGPUs} {
 		b.GPUs = hostGPUs(n)
 		data, err := b.Encode()
@@ -578,6 +582,7 @@ func FuzzReport(f *testing.F) {
 func FuzzBeat(f *testing.F) {
 	f.Add([]byte(`{"run":"r","sequence":1,"boot":"b","version":"v","cores":4,"memory_bytes":1,"load":0.5,"jobs":1,"lacks":["net"]}`))
 	f.Add([]byte(`{"run":"\u001b","load":1e999}`))
+	f.Add([]byte(`{"run":"r","boot":"b","version":"v","limits":{"mode":"on","unable":true,"works":[{"resource":"CPU","by":["weight","duty"]},{"resource":"disk"}]}}`))
 	f.Add([]byte(`{"run":"r","boot":"b","version":"<&>","gpus":[{"n":0,"busy":5,"used":1,"of":2,"c":60,"w":250},{"n":63}],"more_gpus":64}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := ParseBeat(data)

@@ -53,7 +53,7 @@ func (h *heart) beat() {
 		report, left = r.Encode()
 	}
 	b := beatOf(measure.ReadHost(""), sample, left)
-	b.Run, b.Sequence = h.run, h.sequence
+	b.Run, b.Sequence, b.Limits = h.run, h.sequence, h.agent.limiter.summary()
 	message, err := b.Encode()
 	if err == nil {
 		err = h.link.Publish(watch.BeatKind, message)

@@ -34,8 +34,9 @@ type limiter struct {
 	before   *measure.Sample
 	works    map[string]supervise.Works // of each job's control group
 	limits   []supervise.Limit          // in force, or that would be
-	shortage map[string]bool            // that was logged
-	failed   string                     // logged last
+	means    atomic.Pointer[supervise.Means]
+	shortage map[string]bool // that was logged
+	failed   string          // logged last
 }
 
 // heardPromises are promises, and when they were heard.
@@ -60,6 +61,7 @@ func newLimiter(host string, l settings.Limits, helper *root.Client, log *slog.L
 			return measure.LimitGroups(mounts)
 		},
 	}
+	n.means.Store(&supervise.Means{Mode: string(l.Mode), Unable: l.Mode == settings.LimitsOn && helper == nil})
 	if l.Mode == settings.LimitsOn && helper != nil {
 		n.set = helper.SetLimits
 	} else if l.Mode == settings.LimitsOn {
@@ -105,6 +107,7 @@ func (l *limiter) sample(s *measure.Sample) {
 	}
 	l.say(&d, keys, s.At)
 	l.limits = d.Limits
+	l.summarize()
 }
 
 // inForce returns the limits that are, not those that would be.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/ask"
@@ -44,6 +45,8 @@ type agent struct {
 	Lacks     []string  `json:"not_measured,omitempty"`
 	GPUs      []gpu     `json:"gpus,omitempty"`
 	MoreGPUs  int       `json:"more_gpus,omitempty"`
+
+	Limits *supervise.Means `json:"limits,omitempty"`
 }
 
 // gpu is what is used here of a GPU of a host.
@@ -135,6 +138,12 @@ func agentColumns() []agentColumn {
 		}},
 		{"gpuuse", false, func(a *agent, _ *time.Location) string {
 			return (&bsub.Use{GPUs: a.gpusBusy()}).Text("gpuuse")
+		}},
+		{"limits", false, func(a *agent, _ *time.Location) string {
+			if a.Limits == nil {
+				return ""
+			}
+			return a.Limits.String()
 		}},
 		{"lacks", false, func(a *agent, _ *time.Location) string { return strings.Join(a.Lacks, " ") }},
 		{"reason", false, func(a *agent, _ *time.Location) string { return a.Reason }},

@@ -21,8 +21,8 @@ import (
 
 // twoAgents is what an allotd answers that hears two hosts, one of them hostile.
 const twoAgents = `{"hosts":[
- {"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","heard":"2026-11-24T11:59:58Z","losses":1,"cores":8,"load":1.25,"memory_bytes":68719476736,"available_bytes":51539607552,"jobs":2,"version":"v1","not_measured":["pressure","swap"],"gpus":[{"gpu":0,"busy":0.4},{"gpu":1}],"more_gpus":3},
- {"host":"n2","status":"lost","since":"2026-11-24T11:00:00Z","reason":"x\u001b[31m","heard":"2026-11-24T11:00:00Z","losses":0,"cores":4,"memory_bytes":1024,"jobs":0,"version":"v\u001b[31m"}],
+ {"host":"n1","status":"here","since":"2026-11-24T10:00:00Z","reason":"it has booted","heard":"2026-11-24T11:59:58Z","losses":1,"cores":8,"load":1.25,"memory_bytes":68719476736,"available_bytes":51539607552,"jobs":2,"version":"v1","not_measured":["pressure","swap"],"gpus":[{"gpu":0,"busy":0.4},{"gpu":1}],"more_gpus":3,"limits":{"mode":"on","works":[{"resource":"CPU","by":["weight","rate"]},{"resource":"disk"}]}},
+ {"host":"n2","status":"lost","since":"2026-11-24T11:00:00Z","reason":"x\u001b[31m","heard":"2026-11-24T11:00:00Z","losses":0,"cores":4,"memory_bytes":1024,"jobs":0,"version":"v\u001b[31m","limits":{"mode":"on","unable":true,"works":[{"resource":"\u001b[31m"}]}}],
  "left_out":3}`
 
 // typed runs a command line as a user whose allotd answers with the text.
@@ -64,13 +64,16 @@ n2    lost    2026-11-24 11:00:00  4      -     1.00K   0     v\x1b[31m
 		"--agents -o \x1b":                           `unknown column "\\x1b" (known: host, status,`,
 		"--agents -o host,gpus,gpuuse":               "n1    5     0.40\nn2    -     -\n",
 		"--agents --csv -o host,gpus,gpuuse":         "n1,5,0.40\nn2,,\n",
+		"--agents -o host,limits":                    "HOST  LIMITS\nn1    on: CPU weight, rate; disk none\nn2    on, without its root helper: \\x1b[31m none\n",
+		"--agents --csv -o limits n1":                "limits\n\"on: CPU weight, rate; disk none\"\n",
+		"--agents --json":                            `"resource": "disk"`,
 		"--agents -o ,":                              "no column named",
 		"--agents -l":                                "can't be combined with -l",
 		"--agents --json -w":                         "--json has all columns",
 		"--agents -o host -w":                        "-o and -w exclude each other",
 		"--csv":                                      "option --csv goes with --agents",
 		"-o host":                                    "option -o goes with --agents",
-		"--agents -o " + strings.Repeat("host,", 20): "more than 15 columns",
+		"--agents -o " + strings.Repeat("host,", 20): "more than 16 columns",
 	} {
 		got := typed(t, q, answers, append([]string{"ahosts"}, strings.Fields(line)...)...)
 		if !strings.Contains(got.stdout+got.stderr, want) {
