@@ -39,6 +39,9 @@ func printFindings(out io.Writer, found *desk.Examined, asJSON bool) error {
 	if found.Requests > 0 {
 		fmt.Fprintf(out, "Note: %s for you to decide: pba alloc requests\n", waits(found.Requests))
 	}
+	for _, r := range found.Remarks {
+		fmt.Fprintf(out, "Note: %s: %s\n", r.Check, shell.OneLine(r.What))
+	}
 	for _, f := range all {
 		fmt.Fprintf(out, "%s: %s\n    %s\n", f.Check, shell.OneLine(f.What), shell.Printable(f.Remedy))
 	}

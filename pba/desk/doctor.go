@@ -29,9 +29,16 @@ func (f *findings) add(check, remedy, format string, args ...any) {
 	*f = append(*f, Finding{Check: check, What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// Remark is worth knowing, and nothing is wrong.
+type Remark struct {
+	Check string `json:"check"`
+	What  string `json:"remark"`
+}
+
 // Examined is what Examine found.
 type Examined struct {
 	Findings []Finding `json:"findings"`
+	Remarks  []Remark  `json:"remarks,omitempty"`
 	Requests int       `json:"requests_to_answer"` // open requests for slots that the caller may grant or decline: nothing is wrong
 }
 
@@ -78,6 +85,7 @@ func (e *Examined) examine(ctx context.Context, sys System) (findings, error) {
 			return all, err
 		}
 	}
+	d.checkLimits(ctx, e, &all)
 	e.Requests, err = d.requestsToAnswer(ctx)
 	return all, err
 }

@@ -68,12 +68,20 @@ func (d *Desk) notBySudo(what string) error {
 // AskAllotd posts a question, which may be nil, to the socket of the allotd that runs, where the
 // kernel names this process's user. What is the purpose, for errors.
 func (d *Desk) AskAllotd(ctx context.Context, what, path string, question, answer any) error {
-	text, err := json.Marshal(question)
-	if err != nil {
-		return err
+	return d.askAllotd(ctx, http.MethodPost, what, path, question, answer)
+}
+
+// askAllotd is AskAllotd by any method. One that only reads has no question.
+func (d *Desk) askAllotd(ctx context.Context, method, what, path string, question, answer any) error {
+	var text []byte
+	if method != http.MethodGet {
+		var err error
+		if text, err = json.Marshal(question); err != nil {
+			return err
+		}
 	}
 	socket := d.Web.SocketIn(d.Paths.Runtime)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://allotd"+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(ctx, method, "http://allotd"+path, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -98,6 +106,12 @@ func (d *Desk) AskAllotd(ctx context.Context, what, path string, question, answe
 		return nil
 	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode >= http.StatusInternalServerError:
 		return againf("%s: %s", what, strings.TrimSpace(string(body)))
+	}
+	var problem struct { // of the API
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &problem) == nil && problem.Detail != "" {
+		body = []byte(problem.Detail)
 	}
 	return fmt.Errorf("%s: %s", what, strings.TrimSpace(string(body)))
 }
