@@ -18,7 +18,29 @@ type onHost struct {
 
 // R47: two hosts whose networks are full, each decided for by itself. Job A runs on both, and was promised 60 % of each
 // host's network. B, which runs on both, too, with two slots on each, and a third job with one slot take all they get.
+// Once with rates, where each job is known to wait; and once as agents do it now: by freezing for a part of the time,
+// where a job waits that sends less than its promise while the host is full.
 func TestTwoFullNetworks(t *testing.T) {
+	t.Run("rate", func(t *testing.T) { twoFullNetworks(t, Rate, func(*world) {}) })
+	t.Run("duty", func(t *testing.T) {
+		twoFullNetworks(t, Duty, func(w *world) {
+			sum := int64(0)
+			for i := range w.h.Jobs {
+				sum += w.h.Jobs[i].Uses[Network]
+			}
+			for i := range w.h.Jobs {
+				j := &w.h.Jobs[i]
+				j.Waits[Network] = 0
+				if use := j.Uses[Network]; sum >= w.real*9/10 && use > 0 && use < j.Minimum[Network] {
+					j.Waits[Network] = 1
+				}
+			}
+		})
+	})
+}
+
+func twoFullNetworks(t *testing.T, rung Rung, see func(*world)) {
+	t.Helper()
 	const (
 		all     = int64(100_000) // what a host can send in a second
 		minimum = all * 60 / 100
@@ -36,7 +58,7 @@ func TestTwoFullNetworks(t *testing.T) {
 	for i := range hosts {
 		w := &world{r: Network, real: all, wants: map[string]int64{"B": most, "third": most}}
 		w.h = Host{Name: fmt.Sprint("h", i+1), Capacity: Amounts{Network: all}}
-		works := Works{Network: {Rate}}
+		works := Works{Network: {rung}}
 		w.h.Jobs = []Job{{Name: "A", Slots: 1, Minimum: Amounts{Network: minimum}, Works: works}, {Name: "B", Slots: 2, Works: works}, {Name: "third", Slots: 1, Works: works}}
 		hosts[i] = w
 	}
@@ -57,6 +79,7 @@ func TestTwoFullNetworks(t *testing.T) {
 				want := &phase.hosts[i]
 				w.wants["A"] = want.wants
 				w.run()
+				see(w)
 				if second >= settled || want.stays {
 					sum := int64(0)
 					for k, j := range w.h.Jobs {

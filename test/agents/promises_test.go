@@ -12,7 +12,7 @@ import (
 )
 
 // R47: what the last cycle knows of the jobs on a host reaches that host's agent over the bus, and so does a
-// pause.
+// pause. What the agent says of its limits comes back.
 func TestPromisesReachAgents(t *testing.T) {
 	needed(t)
 	host, err := os.Hostname()
@@ -64,6 +64,15 @@ log: {level: debug}
 	run("asub", "-P", "chipA", "sleep", "600")
 	run("asub", "sleep", "600")
 	heard(`msg="promises are heard" jobs=2 within=1 paused=false`)
+	says := func(want, name string, args ...string) {
+		t.Helper()
+		out := ""
+		if !await.Soon(func() bool { out, _ = f.Run(ctx, name, args...); return strings.Contains(out, want) }) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+	says("\nobserve\n", "ahosts", "--agents", "--csv", "-o", "limits")
+	says("Note: limits: "+host+": no job was there yet\n", "pba", "doctor") // a job that has no control group does not count
 	run("pba", "pause")
 	heard(`msg="promises are heard" jobs=2 within=1 paused=true`)
 }
