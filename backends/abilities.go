@@ -72,6 +72,9 @@ type ForEngine struct {
 	Place func(ctx context.Context, dummies []Dummy) []Submitted
 	// Standbys: Place accepts standby jobs, too, which are shown with their project.
 	Standbys bool
+	// Enlarge has a pending job ask for so many bytes of memory, over all its slots. nil: what it asks for stays
+	// as its owner submitted it.
+	Enlarge func(ctx context.Context, id ID, memory int64) error
 	// Reconcile does what the queue can't finish by itself, such as a resume that waits for its
 	// slots. The engine calls it at the start of each cycle that may act, and while it is
 	// paused: it begins nothing new. nil: there is nothing to do.
@@ -205,4 +208,11 @@ type ForDoctor struct {
 	// part included, and returns from how many. It can't be undone. It may be repeated
 	// after an error. nil: pba restore --forget can't.
 	Forget func(ctx context.Context) (jobs int, err error)
+}
+
+// EnlargeBy returns an Enlarge of a queue that can modify pending jobs.
+func EnlargeBy(modify func(context.Context, []ID, Change) Errors) func(context.Context, ID, int64) error {
+	return func(ctx context.Context, id ID, memory int64) error {
+		return modify(ctx, []ID{id}, Change{Memory: &memory}).First()
+	}
 }

@@ -155,7 +155,7 @@ func depends(act *plan.Action) bool {
 		return true
 	case plan.Drop:
 		return act.For != (backends.ID{}) // else their slots are freed for no job
-	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume, plan.Start:
+	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume, plan.Start, plan.Kill, plan.Enlarge:
 	}
 	return false
 }
@@ -200,6 +200,8 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 		return err
 	}
 	switch {
+	case act.For == (backends.ID{}): // its host asks for it
+		return nil
 	case beneficiary == nil:
 		return errNeedless
 	case able.Considers && beneficiary.State == backends.Pending && beneficiary.Wait == backends.WaitOther:
@@ -292,6 +294,12 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 		return able.HoldUntil(ctx, each(actions, func(x *plan.Action) backends.HoldUntil {
 			return backends.HoldUntil{ID: x.Job}
 		}))
+	case plan.Kill:
+		return b.Kill(ctx, ids)
+	case plan.Enlarge:
+		if able.Enlarge != nil {
+			return each(actions, func(x *plan.Action) error { return able.Enlarge(ctx, x.Job, x.Memory) })
+		}
 	case plan.Move:
 		if able.Move != nil {
 			return able.Move(ctx, ids, actions[0].Queue)

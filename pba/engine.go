@@ -42,6 +42,7 @@ type Engine struct {
 	Ledger      Ledger
 	Rules       func(ctx context.Context, now time.Time) (Rules, error)
 	Groups      func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups by user; nil: no user is in any
+	Pleas       func(ctx context.Context, now time.Time) ([]plan.Plea, error)          // what hosts that lack memory ask for; nil: nothing
 	Publish     func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: not at all
 	Who         string                                                                 // the identity that the system gives
 	Zone        *time.Location                                                         // by whose hours use is recorded; nil: UTC's
@@ -274,6 +275,11 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 	r.former = r.names.former(farm.Jobs)
 	r.names.resolve(farm.Jobs)
 	r.names.resolve(farm.Ended)
+	if e.Pleas != nil {
+		if r.State.Pleas, err = e.Pleas(ctx, r.readAt); err != nil {
+			return err
+		}
+	}
 	if e.Groups == nil {
 		return nil
 	}

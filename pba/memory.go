@@ -50,6 +50,7 @@ func observed(was, planned plan.Memory) plan.Memory {
 	for id, j := range planned.Jobs {
 		old := was.Jobs[id]
 		j.Requeues, j.Expired, j.Backoff = old.Requeues, old.Expired, old.Backoff
+		j.Grew, j.GrewAt = old.Grew, old.GrewAt
 		j.Written, j.WrittenAt = old.Written, old.WrittenAt
 		j.Reserved, j.ReservedUntil = slices.Clone(old.Reserved), old.ReservedUntil
 		j.History = old.History

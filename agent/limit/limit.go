@@ -37,6 +37,27 @@ type Group struct {
 // GroupOf returns the control group of a job as it was found.
 func GroupOf(g *measure.JobGroup) *Group { return &Group{Name: g.Path, Dirs: g.Dirs} }
 
+// GroupsOf returns all groups of a job that may be limited, and GroupsBy those that one kind of limit is set in:
+// what freezes a job leaves its queue's own processes alone.
+func GroupsOf(g *measure.JobGroup) []*Group { return append(tasksOf(g), GroupOf(g)) }
+
+// GroupsBy is described at GroupsOf.
+func GroupsBy(g *measure.JobGroup, rung supervise.Rung) []*Group {
+	if rung == supervise.Duty || rung == supervise.Freeze {
+		if tasks := tasksOf(g); len(tasks) > 0 {
+			return tasks
+		}
+	}
+	return []*Group{GroupOf(g)}
+}
+
+func tasksOf(g *measure.JobGroup) (all []*Group) {
+	for _, t := range g.Tasks() {
+		all = append(all, GroupOf(t))
+	}
+	return all
+}
+
 // Setting is a limit to bring about. Values are those of supervise.Limit; of disks, what is read and what
 // is written has the value each, on each of the host's disks.
 type Setting struct {

@@ -12,6 +12,7 @@ import (
 type Host struct {
 	Boot              string // the kernel's name for this boot; "": it has none
 	Memory, Available Value  // bytes
+	Stalled           Value  // ns since its boot in which all tasks waited for memory
 	Load              *float64
 }
 
@@ -26,6 +27,9 @@ func ReadHost(proc string) Host {
 	}
 	if text, err := s.readOnce(filepath.Join(proc, "meminfo")); err == nil {
 		h.Memory, h.Available = parseKB(text, "MemTotal"), parseKB(text, "MemAvailable")
+	}
+	if text, err := s.readOnce(filepath.Join(proc, "pressure/memory")); err == nil {
+		_, h.Stalled = parsePressure(text)
 	}
 	if text, err := s.readOnce(filepath.Join(proc, "loadavg")); err == nil {
 		h.Load = parseLoad(text)

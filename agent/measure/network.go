@@ -1,7 +1,10 @@
 package measure
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -74,6 +77,23 @@ type JobGroup struct {
 	ID    backends.ID
 	Path  string            // below where control groups are mounted
 	Dirs  map[string]string // of version 2 one directory, by ""; of version 1 one by each of cpu, blkio and freezer
+}
+
+// Tasks returns the control groups of a job's own processes, where its queue keeps its own beside them: were
+// slurmstepd frozen with the job, Slurm could not end it. None: they are not apart.
+func (g *JobGroup) Tasks() (all []*JobGroup) {
+	dir := g.Dirs[""]
+	if g.Queue != Slurm || dir == "" {
+		return nil
+	}
+	for _, step := range names(dir, maxNames) {
+		name := step + "/user"
+		if info, err := os.Lstat(filepath.Join(dir, name)); strings.HasPrefix(step, "step_") && err == nil && info.IsDir() {
+			all = append(all, &JobGroup{Queue: g.Queue, ID: g.ID, Path: g.Path + "/" + name, Dirs: map[string]string{"": filepath.Join(dir, name)}})
+		}
+	}
+	slices.SortFunc(all, func(a, b *JobGroup) int { return strings.Compare(a.Path, b.Path) })
+	return all
 }
 
 // LimitGroups returns the jobs' control groups by a process's mountinfo. Of a job that has

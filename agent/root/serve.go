@@ -174,7 +174,7 @@ func (s *Server) ClearLimits() error {
 	}
 	all := make([]*limit.Group, 0, len(groups))
 	for _, g := range groups {
-		all = append(all, limit.GroupOf(g))
+		all = append(all, limit.GroupsOf(g)...)
 	}
 	s.limits, err = limit.Open(all)
 	return err
@@ -207,9 +207,12 @@ func (s *Server) setLimits(all []Limit) []error {
 	for i, l := range all {
 		each[i] = errors.New("the job has no control group on this host")
 		for _, g := range groups {
-			if g.Queue == l.Queue && g.ID == l.ID {
-				each[i] = nil
-				settings, of = append(settings, limit.Setting{Group: limit.GroupOf(g), Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
+			if g.Queue != l.Queue || g.ID != l.ID {
+				continue
+			}
+			each[i] = nil
+			for _, group := range limit.GroupsBy(g, l.Rung) {
+				settings, of = append(settings, limit.Setting{Group: group, Resource: l.Resource, Rung: l.Rung, Value: l.Value}), append(of, i)
 			}
 		}
 	}

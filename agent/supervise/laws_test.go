@@ -15,7 +15,7 @@ import (
 func drawHost(t *rapid.T) *Host {
 	amount := func(name string, most int64) int64 { return rapid.Int64Range(0, most).Draw(t, name) }
 	h := &Host{Name: "h1"}
-	h.Memory = MemoryOf{Total: 64 << 30, Available: amount("available", 64<<30), Stalled: rapid.Float64Range(0, 1).Draw(t, "stalled")}
+	h.Memory = MemoryOf{Total: 64 << 30, Available: amount("available", 64<<30), Fell: rapid.Int64Range(-32<<30, 32<<30).Draw(t, "fell"), Stalled: rapid.Float64Range(0, 1).Draw(t, "stalled")}
 	all := Works{}
 	for _, r := range Resources() {
 		h.Capacity[r] = rapid.SampledFrom([]int64{0, 8000, 100_000}).Draw(t, "capacity")
@@ -30,7 +30,7 @@ func drawHost(t *rapid.T) *Host {
 		j := Job{
 			Name: fmt.Sprint("j", i), Slots: rapid.IntRange(0, 8).Draw(t, "slots"), Foreign: rapid.IntRange(0, 5).Draw(t, "foreign") == 0,
 			Held: rapid.IntRange(0, 5).Draw(t, "held") == 0, Requested: amount("requested", 32<<30), Used: amount("used", 64<<30),
-			Requeues: rapid.Bool().Draw(t, "requeues"), Protected: rapid.Bool().Draw(t, "protected"),
+			Requeues: rapid.Bool().Draw(t, "requeues"), Saving: rapid.IntRange(0, 4).Draw(t, "saving") == 0, Protected: rapid.Bool().Draw(t, "protected"),
 		}
 		for _, r := range Resources() {
 			if rapid.IntRange(0, 2).Draw(t, "promised") == 0 {
@@ -90,8 +90,10 @@ func TestLawLimitsAreNeeded(t *testing.T) {
 		for _, l := range d.Limits {
 			if l.Resource == Memory {
 				was := slices.ContainsFunc(h.Limits, func(o Limit) bool { return o.Job == l.Job && o.Resource == Memory })
-				if h.Memory.Stalled < p.Stalled && (!was || float64(h.Memory.Available) >= p.Spare*float64(h.Memory.Total)) {
-					t.Errorf("%+v on %+v", l, h.Memory)
+				m := h.Memory
+				low := float64(m.Available-max(0, m.Fell)) < p.Low*float64(m.Total)
+				if float64(m.Available) >= p.Spare*float64(m.Total) || !was && m.Stalled < p.Stalled && !low {
+					t.Errorf("%+v on %+v", l, m)
 				}
 				continue
 			}
@@ -372,4 +374,64 @@ func TestLawPromisesAreKept(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Jobs that grow beyond their requests neither exhaust a host's memory nor stay there for ever: they are frozen, and
+// requeued where they may be; those within their requests are left alone, and what is not requeued runs on once
+// there is memory.
+func TestLawHostsAreSaved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const total, growth, leaves, hogs, seconds = 100_000, 2000, 5, 3, 400 // MB, MB a second of all together, seconds that a requeue takes
+		h := &Host{Name: "h1", Memory: MemoryOf{Total: total, Available: total}}
+		use := func(j Job, used int64) {
+			j.Used, j.Works = used, Works{Memory: {Freeze}}
+			h.Jobs = append(h.Jobs, j)
+			h.Memory.Available -= used
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "neighbours") {
+			used := rapid.Int64Range(0, 25_000).Draw(t, "used")
+			use(Job{Name: fmt.Sprint("n", i), Requested: used}, used)
+		}
+		grows := map[string]int64{}
+		for i := range rapid.IntRange(1, hogs).Draw(t, "hogs") {
+			name := fmt.Sprint("hog", i)
+			grows[name] = rapid.Int64Range(1, growth/hogs).Draw(t, "grows")
+			use(Job{Name: name, Requested: 1, Requeues: rapid.IntRange(0, 3).Draw(t, "requeues") > 0}, 2)
+		}
+		p, ends := DefaultPolicy(), map[string]int{}
+		for second := range seconds {
+			was := h.Memory.Available
+			h.Jobs = slices.DeleteFunc(h.Jobs, func(j Job) bool {
+				if ends[j.Name] == 0 || second < ends[j.Name] {
+					return false
+				}
+				h.Memory.Available += j.Used
+				return true
+			})
+			for i := range h.Jobs {
+				j := &h.Jobs[i]
+				if more := grows[j.Name]; !slices.ContainsFunc(h.Limits, func(l Limit) bool { return l.Job == j.Name }) {
+					j.Used += more
+					h.Memory.Available -= more
+				}
+			}
+			if h.Memory.Available <= 0 {
+				t.Fatalf("no memory is left: %+v", h)
+			}
+			h.Memory.Fell = was - h.Memory.Available
+			d := Decide(h, p, now.Add(time.Duration(second)*time.Second))
+			h.Limits = d.Limits
+			for _, a := range d.Acts {
+				if ends[a.Job] == 0 {
+					ends[a.Job] = second + leaves
+				}
+			}
+		}
+		last := now.Add((seconds - 1) * time.Second)
+		for _, l := range h.Limits {
+			if j := h.job(l.Job); j.Requeues && last.Sub(l.Since) > p.Patience+leaves*time.Second+hogs*time.Second {
+				t.Errorf("%+v: it may be requeued, and is still there: %+v", l, h)
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package supervise
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // PromisesKind is the kind of message that has a host's promises.
@@ -24,6 +25,7 @@ type Promise struct {
 	Memory    int64   `json:"memory,omitempty"` // bytes that it asked for, there; 0: none
 	Held      bool    `json:"held,omitempty"`
 	Requeues  bool    `json:"requeues,omitempty"`
+	Saving    bool    `json:"saving,omitempty"` // it was asked to save itself, and is requeued then
 	Protected bool    `json:"protected,omitempty"`
 }
 
@@ -54,6 +56,50 @@ func ParsePromises(message []byte) (*Promises, error) {
 		j := &p.Jobs[i]
 		if j.Job < 1 || j.Index < -1 || j.Slots < 0 || j.Memory < 0 || j.Minimum[CPU] < 0 || j.Minimum[Disk] < 0 || j.Minimum[Network] < 0 {
 			return nil, fmt.Errorf("a promise of job %d is %+v", j.Job, *j)
+		}
+	}
+	return p, nil
+}
+
+// PleasKind is the kind of message by which a host asks for acts on its jobs: the last one replaces those before.
+const PleasKind = "pleas"
+
+// Pleas are what a host that lacks memory asks for.
+type Pleas struct {
+	Jobs []Plea `json:"jobs"`
+}
+
+// Plea is an act on a job.
+type Plea struct {
+	Queue  string        `json:"queue"`
+	Job    int64         `json:"job"`
+	Index  int           `json:"index,omitempty"`
+	Verb   Verb          `json:"verb"`
+	Used   int64         `json:"used"`   // bytes of memory, on that host
+	Frozen time.Duration `json:"frozen"` // for how long it has been
+}
+
+const maxPleas = 10
+
+// Encode returns the message. The first pleas have room.
+func (p *Pleas) Encode() ([]byte, error) {
+	some := Pleas{p.Jobs[:min(len(p.Jobs), maxPleas)]}
+	return json.Marshal(&some)
+}
+
+// ParsePleas reads a message.
+func ParsePleas(message []byte) (*Pleas, error) {
+	p := &Pleas{}
+	if err := json.Unmarshal(message, p); err != nil {
+		return nil, fmt.Errorf("pleas: %w", err)
+	}
+	if len(p.Jobs) > maxPleas {
+		return nil, fmt.Errorf("pleas for %d jobs: at most %d", len(p.Jobs), maxPleas)
+	}
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		if j.Job < 1 || j.Index < -1 || j.Used < 1 || j.Frozen < 0 || j.Verb != Requeue && j.Verb != Kill {
+			return nil, fmt.Errorf("a plea for job %d is %+v", j.Job, *j)
 		}
 	}
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -55,6 +56,54 @@ func FuzzPromises(f *testing.F) {
 			t.Fatal(left, err)
 		}
 		if again, err := ParsePromises(message); err != nil || !cmp.Equal(again, p, cmpopts.EquateEmpty()) {
+			t.Errorf("%+v, then %+v, %v", p, again, err)
+		}
+	})
+}
+
+// Pleas are read as they were written, and what is none is an error.
+func TestPleas(t *testing.T) {
+	p := &Pleas{Jobs: []Plea{{Queue: "slurm", Job: 1 << 40, Index: 3, Verb: Requeue, Used: 1 << 40, Frozen: 4 * time.Second}, {Queue: "lsf", Job: 1, Verb: Kill, Used: 1}}}
+	message, err := p.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParsePleas(message)
+	if diff := cmp.Diff(p, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	const one = `{"job":1,"used":1,"verb":"kill"}`
+	for name, text := range map[string]string{
+		"no JSON": "x", "no job": `{"jobs":[{"used":1,"verb":"kill"}]}`, "another verb": `{"jobs":[{"job":1,"used":1,"verb":"rm"}]}`,
+		"nothing used": `{"jobs":[{"job":1,"verb":"kill"}]}`, "too many": `{"jobs":[` + strings.Repeat(one+",", maxPleas) + one + `]}`,
+	} {
+		if p, err := ParsePleas([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	if p, err := ParsePleas([]byte(`{"jobs":[` + one + `]}`)); err != nil || len(p.Jobs) != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// What is no message is an error, and what is one asks for an act that there is.
+func FuzzPleas(f *testing.F) {
+	f.Add([]byte(`{"jobs":[{"queue":"lsf","job":7,"index":-1,"verb":"requeue","used":5,"frozen":4000000000}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ParsePleas(b)
+		if err != nil {
+			return
+		}
+		for _, j := range p.Jobs {
+			if j.Job < 1 || j.Used < 1 || j.Frozen < 0 || j.Verb != Requeue && j.Verb != Kill {
+				t.Errorf("%+v of %q", j, b)
+			}
+		}
+		message, err := p.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParsePleas(message); err != nil || !cmp.Equal(again, p, cmpopts.EquateEmpty()) {
 			t.Errorf("%+v, then %+v, %v", p, again, err)
 		}
 	})

@@ -70,6 +70,7 @@ type Host struct {
 // MemoryOf is a host's memory.
 type MemoryOf struct {
 	Total, Available int64   // bytes
+	Fell             int64   // by how much Available fell in the last interval
 	Stalled          float64 // part of the last interval in which all tasks waited for memory, 0 to 1
 }
 
@@ -86,6 +87,7 @@ type Job struct {
 
 	Requested, Used int64 // bytes of memory; Requested 0: it asked for nothing, and is within it
 	Requeues        bool  // it may be requeued, by its own choice
+	Saving          bool  // it is to save itself before it is requeued
 	Protected       bool  // it is not to be requeued or killed
 }
 
@@ -158,14 +160,15 @@ type Policy struct {
 	Kept     float64       // part of a minimum that counts as the minimum
 	Patience time.Duration // after which the next rung is tried
 	Floor    float64       // part of what there is that each job keeps, whatever others were promised
-	Stalled  float64       // part of the time from which on a host counts as thrashing
-	Spare    float64       // part of a host's memory that must be free before a frozen job runs on
+	Stalled  float64       // part of the time from which on a host counts as thrashing, while it lacks memory
+	Spare    float64       // part of a host's memory that is available unless it lacks memory
+	Low      float64       // the part from which on it is about to thrash
 	Kills    bool          // a job beyond its request may be killed, where nothing else helped
 }
 
 // DefaultPolicy returns the policy of sites that say nothing.
 func DefaultPolicy() Policy {
-	return Policy{Waiting: 0.1, Kept: 0.95, Patience: 4 * time.Second, Floor: 0.01, Stalled: 0.1, Spare: 0.1}
+	return Policy{Waiting: 0.1, Kept: 0.95, Patience: 4 * time.Second, Floor: 0.01, Stalled: 0.1, Spare: 0.1, Low: 0.05}
 }
 
 // Decide decides what is limited on a host from now on (R47).
@@ -419,11 +422,13 @@ func (d *decider) rung(r Resource, less []share, short bool) Rung {
 	return 0
 }
 
-// relieve saves a host that has no memory left: jobs beyond their requests are frozen, and end if that
-// does not help.
+// relieve saves a host that lacks memory from thrashing: a job beyond its request is frozen, and ends where that
+// does not free enough. A job that thrashes within a limit of its own, on a host that has memory, is left alone.
 func (d *decider) relieve() {
 	m := &d.h.Memory
-	thrashes := m.Stalled >= d.p.Stalled
+	if float64(m.Available) >= d.p.Spare*float64(m.Total) {
+		return
+	}
 	frozen := map[string]*Limit{}
 	for i := range d.h.Limits {
 		if l := &d.h.Limits[i]; l.Resource == Memory {
@@ -437,35 +442,39 @@ func (d *decider) relieve() {
 		}
 	}
 	slices.SortStableFunc(beyond, func(a, b *Job) int { return cmp.Compare(b.over(), a.over()) })
-	short := float64(m.Available) < d.p.Spare*float64(m.Total)
-	more := thrashes && !d.recent(frozen) // one at a time
+	more := d.thrashes(len(frozen)) && !d.recent(frozen) // one at a time
+	ended := false
 	for _, j := range beyond {
 		switch was := frozen[j.Name]; {
-		case was != nil && (thrashes || short):
+		case was != nil && !j.Saving:
 			d.freeze(j, was.Since)
+			ended = ended || d.now.Sub(was.Since) >= d.p.Patience && d.ends(j)
 		case was == nil && more:
 			more = false
 			d.freeze(j, d.now)
 		}
 	}
-	if more { // all are frozen, and that does not help
-		for _, j := range beyond {
-			if d.ends(j) {
-				return
-			}
-		}
-	}
+}
+
+// thrashes reports whether a host that lacks memory thrashes, or is about to, by what another interval like the
+// last one leaves. What frozen jobs hold is still lacking: so more of them are frozen where little is left, or falls fast.
+func (d *decider) thrashes(frozen int) bool {
+	m := &d.h.Memory
+	const fast = 0.005
+	left, low := float64(m.Available-max(0, m.Fell)), d.p.Low*float64(m.Total)
+	return m.Stalled >= d.p.Stalled || left < low/float64(int(1)<<min(frozen, 30)) ||
+		left < low && float64(m.Fell) > fast*float64(m.Total)
 }
 
 // recent reports whether a job was frozen so short a time ago that it may help yet.
 func (d *decider) recent(frozen map[string]*Limit) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(frozen)), func(l *Limit) bool { return d.now.Sub(l.Since) < d.p.Patience })
+	return slices.ContainsFunc(slices.Collect(maps.Values(frozen)), func(l *Limit) bool { return d.now.Sub(l.Since) < d.p.Patience/4 })
 }
 
 func (d *decider) freeze(j *Job, since time.Time) {
 	d.Limits = append(d.Limits, Limit{
 		Job: j.Name, Resource: Memory, Rung: Freeze, Since: since,
-		Reason: fmt.Sprintf("%s has no memory left, and this job uses %d bytes more than it asked for", d.h.Name, j.over()),
+		Reason: fmt.Sprintf("%s lacks memory, and this job uses %d MiB more than the %d that it asked for", d.h.Name, j.over()>>20, j.Requested>>20),
 	})
 }
 
@@ -480,6 +489,6 @@ func (d *decider) ends(j *Job) bool {
 	case !j.Requeues:
 		verb = Kill
 	}
-	d.Acts = append(d.Acts, Act{j.Name, verb, fmt.Sprintf("%s has no memory left though this job was frozen; it uses %d bytes more than it asked for", d.h.Name, j.over())})
+	d.Acts = append(d.Acts, Act{j.Name, verb, fmt.Sprintf("%s lacks memory though this job is frozen; it uses %d MiB more than the %d that it asked for", d.h.Name, j.over()>>20, j.Requested>>20)})
 	return true
 }

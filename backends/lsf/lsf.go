@@ -64,7 +64,7 @@ func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, SavesBySignal: true,
-			Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Start: c.startOn, Place: c.submitDummies,
+			Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Enlarge: backends.EnlargeBy(c.modify), Start: c.startOn, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			CountsPriorities: true, Filters: true,

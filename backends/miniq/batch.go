@@ -18,7 +18,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, PinShares: true, PinEnds: true, SavesBySignal: true, SavesByCommand: true,
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
-			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Guarantee: c.guarantee, Move: c.move, Place: c.submitDummies, Standbys: true,
+			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Guarantee: c.guarantee, Move: c.move, Enlarge: backends.EnlargeBy(c.modify), Place: c.submitDummies, Standbys: true,
 		},
 		ForFilter: backends.ForFilter{Marks: true},
 		ForWrappers: backends.ForWrappers{

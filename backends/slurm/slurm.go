@@ -82,7 +82,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, ManagesMemory: c.memory(), Considers: true, CountsFixed: true, SavesBySignal: true,
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies, Standbys: true,
+			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Enlarge: backends.EnlargeBy(c.modify), Place: c.submitDummies, Standbys: true,
 		},
 		ForWrappers: backends.ForWrappers{
 			Filters: true, Resources: true, Options: options,

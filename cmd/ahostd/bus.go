@@ -29,6 +29,7 @@ func (a *agent) joinBus(ctx context.Context, config *configfile.Config) (leave f
 	a.link = link
 	if a.limiter != nil {
 		link.Receive(supervise.PromisesKind, a.limiter.hear)
+		a.limiter.plead = func(message []byte) error { return link.Publish(supervise.PleasKind, message) }
 	}
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})

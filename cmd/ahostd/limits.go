@@ -28,10 +28,15 @@ type limiter struct {
 	// set brings about limits by their jobs' IDs, lifts all others, and returns why each is not in force; nil: the
 	// mode is observe.
 	set    func([]root.Limit) ([]string, error)
+	memory func() measure.Host
 	groups func() []*measure.JobGroup
+	plead  func(message []byte) error // asks allotd for acts; nil: none can be asked for
+	kills  bool
 	note   func(job state.Job, event, detail string, at time.Time) // in its history; nil: none is kept
 
 	before   *measure.Sample
+	had      measure.Host               // the memory, then
+	pleads   map[string]bool            // the jobs that acts are asked for
 	works    map[string]supervise.Works // of each job's control group
 	limits   []supervise.Limit          // in force, or that would be
 	means    atomic.Pointer[supervise.Means]
@@ -51,7 +56,7 @@ const promisesLast = 10 * time.Minute
 
 func newLimiter(host string, l settings.Limits, helper *root.Client, log *slog.Logger) *limiter {
 	n := &limiter{
-		host: host, log: log, shortage: map[string]bool{}, works: map[string]supervise.Works{},
+		host: host, log: log, kills: l.Kill, memory: func() measure.Host { return measure.ReadHost("") }, shortage: map[string]bool{}, works: map[string]supervise.Works{},
 		capacity: supervise.Amounts{supervise.CPU: int64(1000 * runtime.NumCPU()), supervise.Disk: int64(l.Disk), supervise.Network: int64(l.Network)},
 		groups: func() []*measure.JobGroup {
 			mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -89,16 +94,16 @@ func (l *limiter) hear(message []byte) {
 
 // sample decides by a new sample, has the limits set, and logs what has changed.
 func (l *limiter) sample(s *measure.Sample) {
-	before := l.before
-	l.before = s
+	before, had := l.before, l.had
+	l.before, l.had = s, l.memory()
 	p := l.promises.Load()
 	if before == nil || p == nil || !s.At.After(before.At) {
 		return
 	}
 	policy := supervise.DefaultPolicy()
-	policy.Paused = p.Paused || s.At.Sub(p.at) > promisesLast
+	policy.Paused, policy.Kills = p.Paused || s.At.Sub(p.at) > promisesLast, l.kills
 	h, keys := hostOf(l.host, before, s, p.Promises)
-	h.Capacity, h.Limits = l.capacity, l.limits
+	h.Capacity, h.Limits, h.Memory = l.capacity, l.limits, memoryOf(&had, &l.had, s.At.Sub(before.At))
 	saturate(h)
 	l.probe(h, keys)
 	d := supervise.Decide(h, policy, s.At)
@@ -106,8 +111,62 @@ func (l *limiter) sample(s *measure.Sample) {
 		d.Limits = l.bringAbout(d.Limits, keys)
 	}
 	l.say(&d, keys, s.At)
+	l.ask(h, &d, keys, s.At)
 	l.limits = d.Limits
 	l.summarize()
+}
+
+// memoryOf returns what is known of the host's memory at the end of an interval.
+func memoryOf(before, now *measure.Host, passed time.Duration) (m supervise.MemoryOf) {
+	if !now.Memory.Known || !now.Available.Known {
+		return m // there is no lack
+	}
+	m.Total, m.Available = int64(now.Memory.N), int64(now.Available.N)
+	if before.Available.Known {
+		m.Fell = int64(before.Available.N) - m.Available
+	}
+	if stalled, known := now.Stalled.Rise(before.Stalled, passed.Seconds()); known {
+		m.Stalled = stalled / 1e9
+	}
+	return m
+}
+
+// ask asks allotd for acts: the queue's own verbs are for who decides over all hosts. Where allotd is away, jobs stay
+// frozen. What was asked for and is not needed any more is taken back.
+func (l *limiter) ask(h *supervise.Host, d *supervise.Decision, keys map[string]measure.Key, at time.Time) {
+	if l.set == nil {
+		return // nothing was frozen
+	}
+	pleas, asked := supervise.Pleas{}, map[string]bool{}
+	for _, a := range d.Acts {
+		key := keys[a.Job]
+		plea := supervise.Plea{Queue: string(key.Queue), Job: key.ID.Job, Index: key.ID.Index, Verb: a.Verb}
+		for i := range h.Jobs {
+			if h.Jobs[i].Name == a.Job {
+				plea.Used = h.Jobs[i].Used
+			}
+		}
+		for i := range l.limits {
+			if n := &l.limits[i]; n.Job == a.Job && n.Resource == supervise.Memory {
+				plea.Frozen = at.Sub(n.Since)
+			}
+		}
+		pleas.Jobs = append(pleas.Jobs, plea)
+		asked[a.Job] = true
+		if !l.pleads[a.Job] {
+			l.log.Warn("asks allotd for an act", "job", a.Job, "verb", string(a.Verb), "why", a.Reason)
+		}
+	}
+	if len(asked)+len(l.pleads) > 0 && l.plead != nil {
+		message, err := pleas.Encode()
+		if err == nil {
+			err = l.plead(message)
+		}
+		if err != nil {
+			l.log.Warn("allotd is not asked for an act", "error", err)
+		}
+	}
+	l.pleads = asked
 }
 
 // inForce returns the limits that are, not those that would be.
@@ -192,7 +251,11 @@ func (l *limiter) say(d *supervise.Decision, keys map[string]measure.Key, at tim
 		was := slices.IndexFunc(l.limits, func(o supervise.Limit) bool { return same(n, &o) })
 		if was < 0 || l.limits[was].Rung != n.Rung {
 			l.log.Info(limits, "job", n.Job, "resource", n.Resource.String(), "by", n.Rung.String(), "value", n.Value, "for", n.For, "why", n.Reason)
-			note(n.Job, "limited", fmt.Sprintf("%s, by %s %d: %s", n.Resource, n.Rung, n.Value, n.Reason))
+			by := fmt.Sprintf("%s %d", n.Rung, n.Value)
+			if n.Rung == supervise.Freeze {
+				by = n.Rung.String()
+			}
+			note(n.Job, "limited", fmt.Sprintf("%s, by %s: %s", n.Resource, by, n.Reason))
 		}
 	}
 	for i := range l.limits {
@@ -251,7 +314,7 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) (*s
 			delete(promised, job.Name) // the first of two groups of the same job has it
 			keys[job.Name] = m.Key
 			job.Foreign, job.Slots, job.Minimum, job.Held = false, p.Slots, p.Minimum, p.Held
-			job.Requested, job.Requeues, job.Protected = p.Memory, p.Requeues, p.Protected
+			job.Requested, job.Requeues, job.Saving, job.Protected = p.Memory, p.Requeues, p.Saving, p.Protected
 		}
 		at, found := slices.BinarySearchFunc(before.Jobs, m.Key, func(j measure.Job, k measure.Key) int { return j.Compare(k) })
 		if found && before.Jobs[at].Run == m.Run {
@@ -267,7 +330,7 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) (*s
 			job.Waits[supervise.Disk] = rate(b.Pressure.IOSome, m.Pressure.IOSome) / 1e9
 		}
 		if m.Memory.Known && m.Cache.Known { // files' cache is given back by itself
-			job.Used = int64(m.Memory.N - min(m.Memory.N, m.Cache.N))
+			job.Used = int64(m.Memory.N - min(m.Memory.N, m.Cache.N) + m.Swap.N)
 		}
 		h.Jobs = append(h.Jobs, job)
 	}

@@ -220,3 +220,64 @@ func TestWouldLimit(t *testing.T) {
 	l.hear([]byte(`{"jobs":[{"job":-1}]}`))
 	begins("what jobs were promised is not known")
 }
+
+// R47: a job that has more memory than it asked for is frozen where its host lacks memory, and allotd is asked to
+// requeue it; one within its request is left alone; and what is not needed any more is taken back.
+func TestMemoryIsSaved(t *testing.T) {
+	const mib = 1 << 20
+	var said bytes.Buffer
+	l := limiterOf(t, settings.LimitsOn, &said)
+	var asked []root.Limit
+	l.set = func(all []root.Limit) ([]string, error) { asked = all; return make([]string, len(all)), nil }
+	var pleas []*supervise.Pleas
+	l.plead = func(message []byte) error {
+		p, err := supervise.ParsePleas(message)
+		pleas = append(pleas, p)
+		return err
+	}
+	second, available := 0, uint64(0)
+	l.memory = func() measure.Host {
+		return measure.Host{Memory: measure.Value{N: 1000 * mib, Known: true}, Available: measure.Value{N: available * mib, Known: true}}
+	}
+	hears(t, l, supervise.Promises{Jobs: []supervise.Promise{
+		{Queue: "slurm", Job: 7, Slots: 1, Memory: 400 * mib, Requeues: true}, {Queue: "slurm", Job: 8, Slots: 1, Memory: 300 * mib, Requeues: true},
+	}})
+	sample := func(left uint64) {
+		second++
+		available = left
+		s := sampleAt(second, diskLoad{job: 7, source: measure.FromGroupV2}, diskLoad{job: 8, source: measure.FromGroupV2})
+		for i, used := range []uint64{400 * mib, 500 * mib} { // of them 50 are files' cache
+			s.Jobs[i].Memory, s.Jobs[i].Cache = measure.Value{N: used, Known: true}, measure.Value{N: 50 * mib, Known: true}
+		}
+		l.sample(s)
+	}
+	sample(300)
+	sample(200)
+	if len(asked) != 0 {
+		t.Errorf("with 200 MiB left: %+v", asked)
+	}
+	want := root.Limit{Queue: measure.Slurm, ID: backends.ID{Job: 8}, Resource: supervise.Memory, Rung: supervise.Freeze}
+	for second := range 5 {
+		sample(70)
+		if len(asked) != 1 || asked[0] != want {
+			t.Fatalf("%+v, want %+v", asked, want)
+		}
+		if second < 4 && len(pleas) > 0 {
+			t.Errorf("after %d s: %+v", second, pleas[0])
+		}
+	}
+	if want := (supervise.Plea{Queue: "slurm", Job: 8, Verb: supervise.Requeue, Used: 450 * mib, Frozen: 4 * time.Second}); len(pleas) != 1 || len(pleas[0].Jobs) != 1 || pleas[0].Jobs[0] != want {
+		t.Fatalf("%+v, want %+v", pleas, want)
+	}
+	sample(500)
+	if len(asked) != 0 || len(pleas) != 2 || len(pleas[1].Jobs) != 0 {
+		t.Errorf("once memory is there: limits %+v, pleas %+v", asked, pleas)
+	}
+	sample(500)
+	if len(pleas) != 2 {
+		t.Errorf("it goes on: %+v", pleas)
+	}
+	if want := `msg="asks allotd for an act" job="slurm 8" verb=requeue`; strings.Count(said.String(), want) != 1 {
+		t.Errorf("not once %q in\n%s", want, said.String())
+	}
+}

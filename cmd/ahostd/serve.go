@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/agent/objects"
 	"github.com/allotment-hpc/allotment/agent/plugin"
 	"github.com/allotment-hpc/allotment/agent/root"
+	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/bus"
 	"github.com/allotment-hpc/allotment/internal/exposition"
@@ -77,7 +78,7 @@ func serve(c *cli.Context) (err error) {
 		return err
 	}
 	options.GPUs = gpu.Start(c.Context, time.Duration(config.Ahostd.Every), argv, log).Last
-	a := &agent{asks: make(chan func()), host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
+	a := &agent{asks: make(chan func()), lacks: make(chan struct{}, 1), host: host, log: log, plugins: startPlugins(c.Context, &config, log), sampler: measure.New(options), helper: helper}
 	defer a.sampler.Close()
 	if a.networks.racks, a.networks.site, err = config.Ahostd.Networks.Prefixes(); err != nil {
 		return err
@@ -95,6 +96,14 @@ func serve(c *cli.Context) (err error) {
 		a.limiter.note = a.objects.Note
 	}
 	a.sample(time.Now())
+	if a.limiter != nil {
+		go measure.WatchMemory(c.Context, "", supervise.DefaultPolicy().Spare, func() {
+			select {
+			case a.lacks <- struct{}{}:
+			default:
+			}
+		})
+	}
 	if a.link != nil {
 		go a.heartbeats(c.Context, a.link)
 	}
@@ -164,11 +173,12 @@ type agent struct {
 	helper   *root.Client // nil: there is none
 	networks networks
 	samples  uint64
-	lacks    map[string]bool // that were logged
+	logged   map[string]bool // lacks
 	last     atomic.Pointer[measured]
 	link     *bus.Link // nil: it can't join a bus
 	plugins  *plugin.Runner
 	asks     chan func()     // what is to be done between two samples
+	lacks    chan struct{}   // the host lacks memory: it is not to wait for the next sample
 	limiter  *limiter        // nil: limits are off
 	objects  *objects.Keeper // nil: none are kept
 	place    objectsPlace
@@ -202,13 +212,13 @@ func (a *agent) logLacks(all []measure.Lack) {
 	const most = 100
 	for _, l := range all {
 		key := string(l.Figure) + l.Why
-		if a.lacks[key] || len(a.lacks) >= most {
+		if a.logged[key] || len(a.logged) >= most {
 			continue
 		}
-		if a.lacks == nil {
-			a.lacks = map[string]bool{}
+		if a.logged == nil {
+			a.logged = map[string]bool{}
 		}
-		a.lacks[key] = true
+		a.logged[key] = true
 		a.log.Info("not measured here", "figure", l.Figure, "of", l.N, "why", l.Why)
 	}
 }
@@ -237,6 +247,12 @@ func (a *agent) run(ctx context.Context, every time.Duration, listeners []net.Li
 			}
 			if a.helper != nil && a.helper.Err() != nil {
 				return a.helper.Err() // likewise
+			}
+		case <-a.lacks:
+			const apart = time.Second / 2 // rates of less say little
+			if now := time.Now(); now.Sub(a.last.Load().sample.At) >= apart {
+				a.sample(now)
+				ticker.Reset(every)
 			}
 		case ask := <-a.asks:
 			ask()

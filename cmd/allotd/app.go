@@ -107,6 +107,7 @@ func serve(c *cli.Context) (err error) {
 	defer stop()
 	if hub != nil && config.Limits.Looks() {
 		go promise(c.Context, desks, hub, log)
+		hearPleas(c.Context, desks, hub, log)
 	}
 	for _, l := range listeners {
 		log.Info("serving", "address", l.Addr().String(), "tls", config.Web.TLS() && l.Addr().Network() != "unix")

@@ -159,7 +159,7 @@ func (d *Desk) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 func (d *Desk) engine(readOnly bool) *pba.Engine {
 	groups := &pba.Directory{Cache: d.ledger, ReadOnly: readOnly}
 	e := &pba.Engine{
-		Backend: d.queue, Ledger: d.ledger, Rules: d.rules, Groups: groups.Of, Who: d.Caller.String(),
+		Backend: d.queue, Ledger: d.ledger, Rules: d.rules, Groups: groups.Of, Pleas: d.ledger.Pleas, Who: d.Caller.String(),
 		Zone: d.zone(), KeepHistory: time.Duration(d.PBA.KeepHistory), ReadClock: clock.Read,
 	}
 	if !readOnly {

@@ -30,6 +30,12 @@ func (d *Desk) Promises(ctx context.Context) (map[string]*supervise.Promises, er
 	return promises(d.Backend, state.Farm, classes, slot, paused), nil
 }
 
+// savesOnDemand reports whether a job can be asked to save itself (R33).
+func savesOnDemand(j *backends.Job) bool {
+	tag, _, _ := backends.ParseTag(j.Tag)
+	return tag.Checkpoint.OnDemand()
+}
+
 // promises returns them for each host on which a job is, of a farm whose jobs have these classes.
 func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot supervise.Amounts, paused bool) map[string]*supervise.Promises {
 	all := map[string]*supervise.Promises{}
@@ -49,7 +55,7 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot 
 			}
 			p := supervise.Promise{
 				Queue: queue, Job: id.Job, Index: id.Index, Slots: at.Slots, Held: j.State == backends.Suspended,
-				Requeues: !j.NoRequeue && !j.Component, Protected: classes[i].Within || j.Interactive,
+				Requeues: !j.NoRequeue && !j.Component, Saving: j.Ending && savesOnDemand(j), Protected: classes[i].Within || j.Interactive,
 			}
 			if j.Slots > 0 {
 				p.Memory = j.Memory / int64(j.Slots) * int64(at.Slots)

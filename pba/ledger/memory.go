@@ -52,7 +52,7 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 		return []any{
 			&id.Job, &id.Index, &j.Pool, when(&j.Entered), &j.Kept, &j.Clock, when(&j.ClockSeen), &j.Requeues, &j.Expired, when(&j.Backoff),
 			&j.Written, when(&j.WrittenAt),
-			&j.Lost, &j.GaveWay,
+			&j.Lost, &j.GaveWay, &j.Grew, when(&j.GrewAt),
 			fromJSON{&j.Reserved},
 			when(&j.ReservedUntil),
 			fromJSON{&j.History},
@@ -82,7 +82,7 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 }
 
 const jobColumns = `job, idx, pool, entered, kept, clock, clock_seen, requeues, expired, backoff,
-	written, written_at, lost, gave_way, reserved, reserved_until, history`
+	written, written_at, lost, gave_way, grew, grew_at, reserved, reserved_until, history`
 
 func loadRunTimes(ctx context.Context, q querier) (map[string][]plan.RunEnd, error) {
 	all := map[string][]plan.RunEnd{}
@@ -186,7 +186,7 @@ func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
-	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+placeholders(17)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
+	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+placeholders(19)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 			return err
 		}
 		_, err = row.ExecContext(ctx, id.Job, id.Index, j.Pool, unixtime.Of(j.Entered), j.Kept, j.Clock, unixtime.Of(j.ClockSeen),
-			j.Requeues, j.Expired, unixtime.Of(j.Backoff), j.Written, unixtime.Of(j.WrittenAt), j.Lost, j.GaveWay, reserved, unixtime.Of(j.ReservedUntil), history)
+			j.Requeues, j.Expired, unixtime.Of(j.Backoff), j.Written, unixtime.Of(j.WrittenAt), j.Lost, j.GaveWay, j.Grew, unixtime.Of(j.GrewAt), reserved, unixtime.Of(j.ReservedUntil), history)
 		return err
 	}, forgetJob(ctx, tx, "job_memory"))
 }
@@ -209,7 +209,7 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 func sameJob(a, b plan.JobMemory) bool {
 	return a.Pool == b.Pool && a.Entered.Equal(b.Entered) && a.Kept == b.Kept &&
 		a.Clock == b.Clock && a.ClockSeen.Equal(b.ClockSeen) &&
-		a.Requeues == b.Requeues && a.Lost == b.Lost && a.GaveWay == b.GaveWay && a.Expired == b.Expired && a.Backoff.Equal(b.Backoff) &&
+		a.Requeues == b.Requeues && a.Lost == b.Lost && a.GaveWay == b.GaveWay && a.Grew == b.Grew && a.GrewAt.Equal(b.GrewAt) && a.Expired == b.Expired && a.Backoff.Equal(b.Backoff) &&
 		a.Written == b.Written && a.WrittenAt.Equal(b.WrittenAt) &&
 		slices.Equal(a.Reserved, b.Reserved) && a.ReservedUntil.Equal(b.ReservedUntil) &&
 		slices.EqualFunc(a.History, b.History, func(p, q plan.Point) bool {

@@ -29,6 +29,8 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	lowered := books.rank()            // the order in the queue
 	served := serveDue(books, lowered) // what is free, then the new reclaims
 	served.keep()                      // the standby of the pools
+	served.relieve()                   // hosts that lack memory
+	served.enlarge()
 	served.lower()                     // jobs that reserved hosts and rank lower now
 	books.handOver()                   // beneficiaries, into slots that were freed
 	books.unpin()                      // what ended reclaims leave

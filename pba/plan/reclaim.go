@@ -8,6 +8,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
+// takenBack is why a victim is spared from another reclaim.
+const takenBack = "it is being taken back already"
+
 // open records a reclaim and lists its acts: the beneficiary first, so that no
 // other job takes what its victims leave (R19).
 func (s *serving) open(b *job, set *candidate) {
@@ -149,7 +152,7 @@ func (s *serving) repeatOpen() {
 			}
 			victim.Save = j.saves.Wait
 			s.preemptVictim(j, b, r)
-			s.spare(j, "it is being taken back already")
+			s.spare(j, takenBack)
 			s.repeated = append(s.repeated, victim)
 		}
 	}
@@ -234,7 +237,7 @@ func onAny(placements []backends.Placement, hosts []string) bool {
 // of accounts that may lose no more.
 func (s *serving) dropVictims(victims []*job) {
 	for _, j := range victims {
-		s.spare(j, "it is being taken back already")
+		s.spare(j, takenBack)
 		why := s.hourlyCapReason(j)
 		if why == "" {
 			continue

@@ -37,7 +37,7 @@ func (f *farm) remember() {
 }
 
 func (m *JobMemory) empty() bool {
-	return m.Pool == 0 && m.Clock == 0 && m.Requeues == 0 && m.Lost == 0 && m.Expired == 0 && m.WrittenAt.IsZero() && len(m.Reserved) == 0
+	return m.Pool == 0 && m.Clock == 0 && m.Requeues == 0 && m.Lost == 0 && m.Expired == 0 && m.Grew == 0 && m.WrittenAt.IsZero() && len(m.Reserved) == 0
 }
 
 // rememberEnds keeps the run times of each pool's last 30 ended jobs (R12).

@@ -18,6 +18,7 @@ type State struct {
 	Abilities backends.ForEngine  // its booleans, and which functions are there; none is called
 	Memory    Memory              // as the previous cycle left it
 	Groups    map[string][]string // UNIX groups by user; a user who is missing is in none
+	Pleas     []Plea              // of hosts
 }
 
 // Policy is what a site decided: the config file's pba section and the plan in
@@ -141,6 +142,8 @@ type JobMemory struct {
 	Requeues int       // reclaims that it was a victim of, requeued or suspended
 	Lost     float64   // slot-seconds of its work that these threw away
 	GaveWay  bool      // the last of them threw nothing away: it saved itself, or was suspended
+	Grew     int64     // what it should ask for of memory, in bytes over all slots, as it was requeued for that (R47); 0: it was not
+	GrewAt   time.Time // when it was
 	Expired  int       // reclaims for it that expired (R19)
 	Backoff  time.Time // no reclaim for it before
 
@@ -257,10 +260,12 @@ const (
 	Start     Verb = "start" // straight into its slots
 	Place     Verb = "place" // dummy jobs for it
 	Drop      Verb = "drop"  // dummy jobs of it
+	Kill      Verb = "kill"
+	Enlarge   Verb = "enlarge" // what it asks for of memory
 )
 
 // Preempts reports whether the verb takes a job's slots.
-func (v Verb) Preempts() bool { return v == Requeue || v == Suspend }
+func (v Verb) Preempts() bool { return v == Requeue || v == Suspend || v == Kill }
 
 // Action is one thing to do to one job. Actions are done in the order of the
 // plan; those of one reclaim depend on each other: where one fails, the later
@@ -282,6 +287,7 @@ type Action struct {
 	Grace    time.Duration       // of a Requeue
 	Save     backends.Checkpoint // of a Requeue
 	Limit    time.Duration       // run limit, of a Place
+	Memory   int64               // of an Enlarge: bytes over all slots
 	Notice   string
 	Reason   string
 }

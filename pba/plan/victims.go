@@ -74,7 +74,7 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 	case b.offManaged(j):
 		return "it runs on a host that is not managed"
 	case j.leaving:
-		return "it is being taken back already"
+		return takenBack
 	case j.pba():
 		return fmt.Sprintf("it is charged to %s", describe(j.pool.Allocation))
 	case j.lightFor != (backends.ID{}):

@@ -14,6 +14,7 @@ type Limits struct {
 	Slot    Promised   `yaml:"slot"`    // what each slot of a job within a guarantee was promised
 	Disk    unit.Size  `yaml:"disk"`    // bytes that the disks of a host read and write in a second; 0: it is found out
 	Network unit.Size  `yaml:"network"` // bytes that a host sends in a second; likewise
+	Kill    bool       `yaml:"kill"`    // a job that has more memory than it asked for, and is not to be requeued, may be killed to save its host
 }
 
 // Promised is an amount of what a host has, in each second; 0: nothing.
