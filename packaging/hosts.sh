@@ -18,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles, limits
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles, limits, memory
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
@@ -483,8 +483,34 @@ unlimited() {
     say "nothing is limited $((SECONDS - since)) s later: $1"
 }
 
+# limiting ON: the hosts' services may limit jobs, or not any more.
+limiting() {
+    local host level='' drop_in=/etc/systemd/system/allotment-ahostd.service.d/limits.conf
+    [ -z "$1" ] || level='{level: debug}'
+    for host in "${hosts[@]}"; do configure "$host" log "$level"; done
+    if [ -n "$1" ]; then
+        on_all install -D -m 644 /mnt/share/ahostd-limits.conf "$drop_in"
+        on_all systemctl daemon-reload
+        return
+    fi
+    on_all rm "$drop_in"
+    on_all systemctl daemon-reload
+    for host in "${hosts[@]}"; do configure "$host" limits ''; done
+    restart_agents
+}
+
+restart_agents() {
+    ctl systemctl restart allotment-allotd
+    on_all systemctl restart allotment-ahostd
+}
+
+# promised JOBS WITHIN: waits until n2 has heard of so many jobs, so many of them with a promise.
+promised() {
+    within 90 n2 'n2 knows what its jobs were promised' "journalctl -o cat -u allotment-ahostd -n 300 | grep 'promises are heard' | tail -n 1 | grep 'jobs=$1 within=$2'"
+}
+
 limits() {
-    local r jobs files got who drop_in=/etc/systemd/system/allotment-ahostd.service.d/limits.conf
+    local r jobs files got who
     enrolled
     sink n1
     for r in "${resources[@]}"; do
@@ -506,19 +532,14 @@ limits() {
     done
 
     local -A slot=([cpu]=$(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }') [disk]=$((minimum[disk] >> 10))K [network]=$((minimum[network] >> 10))K)
-    for who in "${hosts[@]}"; do
-        configure "$who" log '{level: debug}'
-        configure "$who" ahostd "$classes"
-    done
-    on_all install -D -m 644 /mnt/share/ahostd-limits.conf "$drop_in"
-    on_all systemctl daemon-reload
+    for who in "${hosts[@]}"; do configure "$who" ahostd "$classes"; done
+    limiting on
     for r in "${resources[@]}"; do
         # Nothing else is promised: a limit of another resource would help as well.
         for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {$([ "$r" = cpu ] || echo "cpu: 0, ")$r: ${slot[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
-        ctl systemctl restart allotment-allotd
-        on_all systemctl restart allotment-ahostd
+        restart_agents
         beside "$r"
-        within 90 n2 "$r: n2 knows what its jobs were promised" 'journalctl -o cat -u allotment-ahostd -n 300 | grep "promises are heard" | tail -n 1 | grep "jobs=3 within=1"'
+        promised 3 1
         knobs >"$dir/knobs"
         printf 'job_%s/\n' "${jobs[@]:1}" >"$dir/known"
         release load
@@ -542,14 +563,62 @@ limits() {
         within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
     done
     ctl systemctl stop sink
-    on_all rm "$drop_in"
-    on_all systemctl daemon-reload
-    for who in "${hosts[@]}"; do
-        configure "$who" limits ''
-        configure "$who" log ''
+    limiting ''
+    nothing_left
+}
+
+# ---- memory: a job that has more than it asked for gives way before its host swaps ----
+
+# holder MIB MIB USER OPTION...: a job that asks for, and grows to, so much memory; prints its ID.
+holder() {
+    as "$3" "sbatch --parsable --mem=$1 ${*:4} -o /var/tmp/load/memory-%j --wrap 'exec /mnt/share/hostload -forever memory=20 -memory $(($2 << 20))'"
+}
+
+# swapped: the pages that n2 has written to its swap since it booted.
+swapped() { vm n2 -- sh -c 'sed -n "s/^pswpout //p" /proc/vmstat'; }
+
+# of_job JOB FIELD: what Slurm says.
+of_job() { ctl scontrol -o show job "$1" | tr ' ' '\n' | sed -n "s/^$2=//p"; }
+
+memory() {
+    local fillers hog who before restarts started=() neighbours=()
+    enrolled
+    hold_loads
+    # As on sites whose jobs are not kept within what they asked for.
+    on_all sh -c 'echo ConstrainRAMSpace=no >/etc/slurm/cgroup.conf && echo CgroupPlugin=cgroup/v2 >>/etc/slurm/cgroup.conf && systemctl restart slurmd'
+    vm n2 -- sh -ec 'test -e /swap || { fallocate -l 512M /swap && chmod 600 /swap && mkswap /swap >/dev/null; }; swapon /swap'
+    limiting on
+    for who in "${hosts[@]}"; do configure "$who" limits '{mode: on, slot: {cpu: 0, network: 1K}}'; done
+    restart_agents
+    within 60 n1 'all nodes are idle' "test \"\$(sinfo -h -N -t idle -o %N | wc -l)\" = ${#hosts[@]}"
+    fillers=("$(as ben "sbatch --parsable -w n1 -n2 --mem=10 --wrap 'sleep 3600'")" "$(as ben "sbatch --parsable -w n3 -n4 --mem=10 --wrap 'sleep 3600'")")
+    neighbours=("$(holder 200 200 ann -w n2)" "$(holder 200 199 ben -w n2)")
+    hog=$(holder 100 1000 ben)
+    within 60 n2 'three jobs are on n2' "test \"\$(squeue -h -t R -w n2 | wc -l)\" = 3"
+    before=$(swapped)
+    for who in "${neighbours[@]}"; do started+=("$(of_job "$who" StartTime)"); done
+    promised 3 1
+    ctl scancel "${fillers[1]}"
+    within 120 n2 "job $hog is frozen" "grep -q 1 /sys/fs/cgroup/system.slice/*slurmstepd.scope/job_$hog/step_batch/user/cgroup.freeze"
+    within 60 n1 'pba explain says why' "pba explain $hog | grep '^Limited: memory, by freeze: n2 lacks memory'"
+    within 180 n3 "job $hog runs again, where what it had fits" "squeue -h -j $hog -t R -o %N | grep n3"
+    vm n2 -- journalctl -o cat -u allotment-ahostd -n 300 | grep -E 'msg="?(limits|lifts|asks)' | tail -n 6
+    restarts=$(of_job "$hog" Restarts)
+    say "job $hog: $restarts restart, on $(of_job "$hog" NodeList), with $(of_job "$hog" MinMemoryCPU) a slot; n2 has written $(($(swapped) - before)) pages to its swap"
+    [ "$restarts" = 1 ] || die 'it was not requeued once'
+    [ "$(swapped)" = "$before" ] || die 'n2 has swapped'
+    within 30 n1 'pba explain says why it was requeued, and what it asks for' "pba explain $hog | grep 'n2 lacks memory, and it has [0-9]* MiB there and asked for 100' && pba explain $hog | grep 'it asks for [0-9]* MiB instead of 100'"
+    within 120 n3 "job $hog has all that it wants" "tail -n 1 /var/tmp/load/memory-$hog | grep '\"used\":$((1000 << 20))'"
+    for who in 0 1; do
+        [ "$(of_job "${neighbours[who]}" JobState)" = RUNNING ] && [ "$(of_job "${neighbours[who]}" StartTime)" = "${started[who]}" ] || die "its neighbour, job ${neighbours[who]}, does not run on"
+        ! vm n2 -- journalctl -o cat -u allotment-ahostd -n 1000 | grep "limits.*job=\"slurm ${neighbours[who]}\"" || die "job ${neighbours[who]} was limited"
     done
-    ctl systemctl restart allotment-allotd
-    on_all systemctl restart allotment-ahostd
+    ! vm n2 -- sh -c 'dmesg | grep -i "out of memory"' || die 'n2 ended a process'
+    ctl scancel "$hog" "${neighbours[@]}" "${fillers[0]}"
+    within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
+    vm n2 -- sh -c 'swapoff /swap && rm /swap'
+    on_all sh -c 'install -m 644 /mnt/share/cgroup.conf /etc/slurm/ && systemctl restart slurmd'
+    limiting ''
     nothing_left
 }
 
@@ -595,7 +664,7 @@ else
 fi
 for stage in "${stages[@]}"; do
     case $stage in
-    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles | limits) "$stage" ;;
+    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles | limits | memory) "$stage" ;;
     *) die "no stage $stage" ;;
     esac
     say "$stage: ok"

@@ -145,6 +145,9 @@ func (c *Client) Abilities() backends.Abilities {
 		Place: func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 			return c.submit(ctx, manager.Dummies(c.by, "", dummies))
 		},
+		Enlarge: backends.EnlargeBy(func(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
+			return c.batch(ctx, len(ids), manager.Modify{By: c.by, IDs: ids, Change: change})
+		}),
 		Standbys: true, SavesBySignal: true,
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,9 +21,10 @@ type counted struct {
 	Used int64 `json:"used"` // ns of processor time, or bytes
 }
 
-// forever burns, writes past the page cache, or sends, in so many threads, and prints each 200 ms how much it was.
-// WHAT is cpu, disk or network=ADDRESS. It ends only by an error.
-func forever(what string, threads int, dir string) error {
+// forever burns, writes past the page cache, sends, or holds more and more, in so many threads, and prints each 200 ms
+// how much it was. WHAT is cpu, disk, network=ADDRESS or memory=MIB: so much more in each second, up to -memory. It
+// ends only by an error.
+func forever(what string, threads int, memory int64, dir string) error {
 	var bytes atomic.Int64
 	failed := make(chan error, threads)
 	kind, address, _ := strings.Cut(what, "=")
@@ -34,8 +36,14 @@ func forever(what string, threads int, dir string) error {
 			go func() { failed <- writeForever(filepath.Join(dir, fmt.Sprintf("load-%d-%d", os.Getpid(), n)), &bytes) }()
 		case "network":
 			go func() { failed <- sendForever(address, &bytes) }()
+		case "memory":
+			rate, err := strconv.ParseInt(address, 10, 64)
+			if err != nil {
+				return err
+			}
+			go func() { failed <- growForever(rate<<20, memory, &bytes) }()
 		default:
-			return fmt.Errorf("-forever %s: want cpu, disk or network=ADDRESS", what)
+			return fmt.Errorf("-forever %s: want cpu, disk, network=ADDRESS or memory=MIB", what)
 		}
 	}
 	out := json.NewEncoder(os.Stdout)
@@ -69,6 +77,24 @@ func writeForever(path string, bytes *atomic.Int64) error {
 		bytes.Add(int64(n))
 	}
 	return err
+}
+
+// growForever holds so much more in each second.
+func growForever(rate, most int64, bytes *atomic.Int64) error {
+	const steps = 5 // a second
+	var all [][]byte
+	for range time.Tick(time.Second / steps) {
+		if bytes.Load() >= most {
+			continue
+		}
+		more, err := hold(rate / steps)
+		if err != nil {
+			return err
+		}
+		all = append(all, more)
+		bytes.Store(int64(len(all)) * (rate / steps))
+	}
+	return nil
 }
 
 func sendForever(address string, bytes *atomic.Int64) error {

@@ -37,12 +37,12 @@ func main() {
 	send := flag.String("send", "", "send to sinks: ADDRESS=BYTES,… of TCP")
 	datagrams := flag.String("datagrams", "", "send to them: ADDRESS=BYTES,… of UDP")
 	sink := flag.String("sink", "", "do nothing but receive at this address, by TCP, and answer a quarter of what came")
-	endless := flag.String("forever", "", "do nothing but use so much as can be had of cpu, disk or network=ADDRESS, and print how much")
+	endless := flag.String("forever", "", "do nothing but use so much as can be had of cpu, disk, network=ADDRESS or memory=MIB, and print how much")
 	threads := flag.Int("threads", 1, "of that")
 	burn := flag.Bool("burn", false, "burn, and end")
 	flag.Parse()
 	if *endless != "" {
-		fmt.Fprintln(os.Stderr, "hostload:", forever(*endless, *threads, *dir))
+		fmt.Fprintln(os.Stderr, "hostload:", forever(*endless, *threads, *memory, *dir))
 		os.Exit(1)
 	}
 	if *sink != "" {
