@@ -18,7 +18,7 @@ die() { say "$*" >&2; exit 1; }
 deb=$(realpath -e "$1")
 shift
 stages=("$@")
-((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles, limits, memory
+((${#stages[@]})) || stages=(slots measures agents flaps withdrawal kills) # and moves, troubles, limits, memory, histories
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vm_sh=test/vm.sh
 readonly packages=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
@@ -551,7 +551,7 @@ limits() {
         if [ "$r" = cpu ]; then
             within 60 n1 'pba explain says what limits a job' "pba explain ${jobs[1]} | grep '^Limited: CPU, by .*slurm ${jobs[0]} was promised'"
             for who in ahostd ahostd-root 'ahostd|ahostd-root'; do
-                within 60 n2 'jobs are limited' 'cd /sys/fs/cgroup/system.slice/*slurmstepd.scope && cat job_*/cpu.weight job_*/cpu.max | grep -vE "^(100|max 100000)$"'
+                limited
                 vm n2 -- pkill -KILL -x "$who"
                 unlimited "$who was killed"
                 vm n2 -- systemctl restart allotment-ahostd
@@ -563,6 +563,86 @@ limits() {
         within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
     done
     ctl systemctl stop sink
+    limiting ''
+    nothing_left
+}
+
+# ---- histories: whatever dies while jobs are limited, nothing stays limited ----
+
+# hogs: two jobs of ben's are on n2, and burn.
+hogs() {
+    until [ "$(ctl squeue -h -t R -w n2 -u ben | wc -l)" = 2 ]; do
+        ctl scancel --user=ben
+        within 120 n1 'n2 is free' 'test -z "$(squeue -h -u ben)" && sinfo -h -n n2 -t idle -o %N | grep n2'
+        jobs=("$(load cpu 8 ben)" "$(load cpu 8 ben)")
+        within 60 n1 'the others run on n2' 'test "$(squeue -h -t R -w n2 -u ben | wc -l)" = 2'
+    done
+    printf 'job_%s/\n' "${jobs[@]}" >"$dir/known"
+}
+
+limited() { within 60 n2 'jobs are limited' 'cd /sys/fs/cgroup/system.slice/*slurmstepd.scope && cat job_*/cpu.weight job_*/cpu.max | grep -vE "^(100|max 100000)$"'; }
+
+# HISTORIES=N random histories: a job of ann's is promised what two others have, they are limited, something happens,
+# and the job ends. SEED=N repeats them.
+histories() {
+    local n what who jobs=() seed=${SEED:-$RANDOM} events=(ahostd ahostd-root 'ahostd|ahostd-root' allotd link pause power end)
+    RANDOM=$seed
+    say "seed $seed"
+    enrolled
+    hold_loads
+    release load # none waits
+    limiting on
+    for what in "${hosts[@]}"; do configure "$what" limits '{mode: on, slot: {cpu: 0.7}}'; done
+    restart_agents
+    for ((n = 0; n < ${HISTORIES:-10}; n++)); do
+        what=${events[n < ${#events[@]} ? n : RANDOM % ${#events[@]}]} # each once
+        hogs
+        sleep $((RANDOM % 5))
+        knobs | grep -F -f "$dir/known" >"$dir/knobs"
+        [ "$(wc -l <"$dir/knobs")" -ge 2 ] || die "the others have no values: $(knobs)"
+        who=$(load cpu 1 ann)
+        limited
+        sleep $((RANDOM % 10))
+        case $what in
+        ahostd*) vm n2 -- pkill -KILL -x "$what" ;;
+        allotd) ctl systemctl kill --signal=KILL allotment-allotd ;;
+        link)
+            "$vm_sh" link "$dir" n2 down
+            sleep 25 # longer than a lease: agents go on by the last promises
+            limited
+            ;;
+        pause) ctl pba pause >/dev/null ;;
+        power)
+            "$vm_sh" cut "$dir" n2
+            ctl scancel "$who" "${jobs[@]}"
+            "$vm_sh" boot "$dir" n2
+            stands 120 n2 here
+            hogs
+            # A fresh job has what one has that was never limited.
+            knobs | grep -F -f "$dir/known" | sed 's/job_[0-9]*/job_/' | sort -u | diff - <(sed 's/job_[0-9]*/job_/' "$dir/knobs" | sort -u) || die 'limits have outlived the power cut'
+            ;;
+        end) ;;
+        esac
+        case $what in
+        ahostd* | pause) unlimited "history $n: $what" ;;
+        esac
+        if [ "$what" = link ]; then
+            vm n2 -- sh -c 'pkill -KILL -u ann hostload'
+        else
+            ctl scancel --user=ann
+        fi
+        [ "$what" = power ] || unlimited "history $n: $what, and the end of the job"
+        case $what in
+        ahostd*) vm n2 -- systemctl restart allotment-ahostd ;;
+        link) "$vm_sh" link "$dir" n2 up ;;
+        pause) ctl pba resume >/dev/null ;;
+        esac
+        stands 60 n2 here
+        within 60 n1 'the job has ended' 'test -z "$(squeue -h -u ann)"'
+        within 60 n1 'allotd runs' 'allotd enrol --list'
+    done
+    ctl scancel --user=ben
+    within 60 n1 'the loads are gone' 'test -z "$(squeue -h)"'
     limiting ''
     nothing_left
 }
@@ -664,7 +744,7 @@ else
 fi
 for stage in "${stages[@]}"; do
     case $stage in
-    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles | limits | memory) "$stage" ;;
+    slots | measures | agents | flaps | withdrawal | kills | enrolled | moves | troubles | limits | memory | histories) "$stage" ;;
     *) die "no stage $stage" ;;
     esac
     say "$stage: ok"
