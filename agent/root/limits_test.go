@@ -16,8 +16,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// slurmGroup makes the control group of a job of Slurm, and returns the file that freezes it, with the values
-// that it has when it is frozen and when it is not; it skips where it can't.
+// slurmGroup makes the control group of a job of Slurm, and returns the file that freezes its processes, with the
+// values that it has when they are frozen and when they are not; it skips where it can't. Of version 2 these have a
+// group beside that of slurmstepd, which must never be frozen.
 func slurmGroup(t *testing.T, id int64) (file, on, off string) {
 	t.Helper()
 	top, path := "/sys/fs/cgroup/freezer", fmt.Sprintf("slurm_allotment_%d/uid_1000/job_%d", os.Getpid(), id)
@@ -27,16 +28,32 @@ func slurmGroup(t *testing.T, id int64) (file, on, off string) {
 		file, on, off = "cgroup.freeze", "1", "0"
 	}
 	dir := filepath.Join(top, path)
+	own := filepath.Join(dir, "step_batch/slurm")
+	if v2 := file == "cgroup.freeze"; v2 {
+		dir = filepath.Join(dir, "step_batch/user")
+		if err := os.MkdirAll(own, 0o755); err == nil {
+			t.Cleanup(func() {
+				for _, dir := range []string{own, filepath.Dir(filepath.Dir(own))} {
+					if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.TrimSpace(string(text)) != off {
+						t.Errorf("%s is %s", dir, text)
+					}
+				}
+				os.Remove(own)
+			})
+		}
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Skipf("skip: no control group can be made here: %v", err)
 	}
+	frozen := filepath.Join(dir, file)
 	t.Cleanup(func() {
-		for range 3 { // and those above it that are empty then
+		os.Remove(own)
+		for range 5 { // and those above it that are empty then
 			os.Remove(dir)
 			dir = filepath.Dir(dir)
 		}
 	})
-	return filepath.Join(dir, file), on, off
+	return frozen, on, off
 }
 
 // R47: a client has limits set by jobs' IDs, and learns why one is not; all are lifted by the next request
