@@ -329,9 +329,9 @@ test-hosts: package ## the package on a farm of three VMs with Slurm 24.11: guar
 	packaging/hosts.sh $(DIST)/*.deb $(STAGES) || [ $$? = 77 ] # as above
 
 .PHONY: test-limits
-test-limits: package ## limits of jobs in the kernel's control groups: of this machine's version, and of version 2 in a VM; then on a farm of VMs with Slurm (as root)
+test-limits: package ## limits of jobs in the kernel's control groups: of this machine's version, and of version 2 in a VM; then on a farm of VMs with Slurm, where a job outgrows its host, and agents, links and power fail (as root; HISTORIES=8)
 	test/limits.sh || [ $$? = 77 ] # as above
-	packaging/hosts.sh $(DIST)/*.deb limits || [ $$? = 77 ]
+	packaging/hosts.sh $(DIST)/*.deb limits memory histories || [ $$? = 77 ]
 
 .PHONY: test-workers
 test-workers: build ## workers of asplit, of asplit serve, of asplit --from-here and of asplit --joined on three hosts of a Slurm cluster, of which links are cut, hosts killed and workers preempted at random (as root; SEED=)

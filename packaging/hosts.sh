@@ -594,7 +594,7 @@ histories() {
     limiting on
     for what in "${hosts[@]}"; do configure "$what" limits '{mode: on, slot: {cpu: 0.7}}'; done
     restart_agents
-    for ((n = 0; n < ${HISTORIES:-10}; n++)); do
+    for ((n = 0; n < ${HISTORIES:-8}; n++)); do
         what=${events[n < ${#events[@]} ? n : RANDOM % ${#events[@]}]} # each once
         hogs
         sleep $((RANDOM % 5))
