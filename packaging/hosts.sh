@@ -614,9 +614,9 @@ histories() {
         pause) ctl pba pause >/dev/null ;;
         power)
             "$vm_sh" cut "$dir" n2
-            ctl scancel "$who" "${jobs[@]}"
             "$vm_sh" boot "$dir" n2
             stands 120 n2 here
+            ctl scancel --user=ann # Slurm has put it back into the queue, or does so yet
             hogs
             # A fresh job has what one has that was never limited.
             knobs | grep -F -f "$dir/known" | sed 's/job_[0-9]*/job_/' | sort -u | diff - <(sed 's/job_[0-9]*/job_/' "$dir/knobs" | sort -u) || die 'limits have outlived the power cut'
