@@ -193,9 +193,10 @@ func (l *limiter) probe(h *supervise.Host, keys map[string]measure.Key) {
 			}
 			key := keys[j.Name]
 			at := slices.IndexFunc(groups, func(g *measure.JobGroup) bool { return g.Queue == key.Queue && g.ID == key.ID })
-			if at >= 0 {
-				known = limit.GroupOf(groups[at]).Works()
+			if at < 0 { // it may have one yet
+				continue
 			}
+			known = limit.GroupOf(groups[at]).Works()
 		}
 		j.Works, works[j.Name] = known, known
 	}
