@@ -31,6 +31,8 @@ type Tag struct {
 	Begin int64
 	// Checkpoint is how the job saves its work (R33).
 	Checkpoint Checkpoint
+	// Minimum is what the job needs at least of its hosts (R48).
+	Minimum Minimum
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
@@ -74,6 +76,9 @@ func (t Tag) String() string {
 	}
 	if t.Checkpoint != (Checkpoint{}) {
 		field("checkpoint", t.Checkpoint.String())
+	}
+	if t.Minimum != (Minimum{}) {
+		field("minimum", t.Minimum.String())
 	}
 	return b.String()
 }
@@ -126,6 +131,10 @@ func ParseTag(description string) (Tag, string, error) {
 			}
 		case "checkpoint":
 			if t.Checkpoint, err = ParseCheckpoint(value); err != nil {
+				return Tag{}, description, errTag
+			}
+		case "minimum":
+			if t.Minimum, err = ParseMinimum(value); err != nil {
 				return Tag{}, description, errTag
 			}
 		}

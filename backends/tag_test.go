@@ -22,6 +22,12 @@ func TestTagRoundTrip(t *testing.T) {
 				Every:   time.Duration(rapid.IntRange(0, 3600).Draw(t, "every")) * time.Second,
 			}
 		}
+		if rapid.Bool().Draw(t, "needs") {
+			want.Minimum = Minimum{
+				CPU:  rapid.Int64Range(0, 1000*maxMinimumCores).Draw(t, "cores"),
+				Disk: rapid.Int64Range(0, maxMinimumRate).Draw(t, "disk"), Network: rapid.Int64Range(0, maxMinimumRate).Draw(t, "network"),
+			}
+		}
 		text := rapid.String().Draw(t, "text")
 		written := want.String() + " " + text
 		got, rest, err := ParseTag(written)
@@ -49,21 +55,23 @@ func TestParseTag(t *testing.T) {
 		rest string
 		bad  bool
 	}{
-		"":                                   {},
-		"my run":                             {rest: "my run"},
-		"allotment: my run":                  {rest: "allotment: my run"},
-		"allotment:1;":                       {},
-		"allotment:1; x":                     {rest: "x"},
-		"allotment:1;preempt=suspend; x":     {tag: Tag{Preempt: PreemptSuspend}, rest: "x"},
-		"allotment:1;preempt=kill;":          {},
-		"allotment:1;later=1;low=1;":         {tag: Tag{Low: true}},
-		"allotment:1;checkpoint=x; x":        {rest: "allotment:1;checkpoint=x; x", bad: true},
-		"allotment:1;mem=-1; x":              {rest: "allotment:1;mem=-1; x", bad: true},
-		"allotment:1;mem=1e9;":               {rest: "allotment:1;mem=1e9;", bad: true},
-		"allotment:1;queue;":                 {rest: "allotment:1;queue;", bad: true},
-		"allotment:1;queue=%zz;":             {rest: "allotment:1;queue=%zz;", bad: true},
-		"allotment:1;queue=%4":               {rest: "allotment:1;queue=%4", bad: true},
-		"allotment:1;queue=a%20b;step=x=y; ": {tag: Tag{Queue: "a b", Step: "x=y"}},
+		"":                                      {},
+		"my run":                                {rest: "my run"},
+		"allotment: my run":                     {rest: "allotment: my run"},
+		"allotment:1;":                          {},
+		"allotment:1; x":                        {rest: "x"},
+		"allotment:1;preempt=suspend; x":        {tag: Tag{Preempt: PreemptSuspend}, rest: "x"},
+		"allotment:1;preempt=kill;":             {},
+		"allotment:1;later=1;low=1;":            {tag: Tag{Low: true}},
+		"allotment:1;checkpoint=x; x":           {rest: "allotment:1;checkpoint=x; x", bad: true},
+		"allotment:1;minimum=cpu%3D2,net%3D1M;": {tag: Tag{Minimum: Minimum{CPU: 2000, Network: 1 << 20}}},
+		"allotment:1;minimum=mem%3D1G; x":       {rest: "allotment:1;minimum=mem%3D1G; x", bad: true},
+		"allotment:1;mem=-1; x":                 {rest: "allotment:1;mem=-1; x", bad: true},
+		"allotment:1;mem=1e9;":                  {rest: "allotment:1;mem=1e9;", bad: true},
+		"allotment:1;queue;":                    {rest: "allotment:1;queue;", bad: true},
+		"allotment:1;queue=%zz;":                {rest: "allotment:1;queue=%zz;", bad: true},
+		"allotment:1;queue=%4":                  {rest: "allotment:1;queue=%4", bad: true},
+		"allotment:1;queue=a%20b;step=x=y; ":    {tag: Tag{Queue: "a b", Step: "x=y"}},
 	} {
 		tag, rest, err := ParseTag(text)
 		if tag != want.tag || rest != want.rest || (err != nil) != want.bad {

@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub/esubtest"
 )
 
-// R1, R3, R4, R5, R6, R7, R12, R22, R29, R33: the table of cases.
+// R1, R3, R4, R5, R6, R7, R12, R22, R29, R33, R48: the table of cases.
 func TestDecideTheTableOfCases(t *testing.T) {
 	rules := map[string]int{}
 	for _, c := range cases(t) {
@@ -35,7 +35,7 @@ func TestDecideTheTableOfCases(t *testing.T) {
 			}
 		})
 	}
-	for _, rule := range []string{"R1", "R3", "R4", "R5", "R6", "R7", "R12", "R22", "R29", "R33"} {
+	for _, rule := range []string{"R1", "R3", "R4", "R5", "R6", "R7", "R12", "R22", "R29", "R33", "R48"} {
 		if rules[rule] == 0 {
 			t.Errorf("no case for %s", rule)
 		}

@@ -23,6 +23,7 @@ type Request struct {
 	Memory      int64   // bytes that the job needs; 0: not said
 	Preempt     string  // ALLOTMENT_PREEMPT
 	Checkpoint  string  // ALLOTMENT_CHECKPOINT
+	Minimum     string  // ALLOTMENT_MIN
 	SavedByLSF  bool    // bsub -k: LSF makes checkpoints of it
 	Description string  // the user's own text
 	Interactive bool
@@ -110,10 +111,12 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	d.Tag.Preempt = mode
 	checkpoint, wrong, tooLong := readCheckpoint(req.Checkpoint, s)
 	d.Tag.Checkpoint = checkpoint
+	minimum, unread := readMinimum(req.Minimum)
+	d.Tag.Minimum = minimum
 	if s.Observe || r.Projects() == 0 {
 		return nil // nothing is planned yet, or the filter only observes
 	}
-	for _, line := range []string{warning, wrong, startsAnew(req, mode)} {
+	for _, line := range []string{warning, wrong, startsAnew(req, mode), unread} {
 		if line != "" {
 			d.Messages = append(d.Messages, line)
 		}
@@ -287,6 +290,16 @@ func readCheckpoint(text string, s Settings) (c backends.Checkpoint, wrong strin
 		return backends.Checkpoint{}, fmt.Sprintf("%sit asks for %d s to save itself, and %d s are allowed: ask for no more", variable, c.Wait/time.Second, most/time.Second), true
 	}
 	return c, "", false
+}
+
+// readMinimum reads what a job needs at least of its hosts (R48). What is not understood is left
+// out, and wrong says why.
+func readMinimum(text string) (m backends.Minimum, wrong string) {
+	m, err := backends.ParseMinimum(text)
+	if err != nil {
+		return backends.Minimum{}, backends.MinimumVariable + "=" + printable(text) + ": " + err.Error() + "; the job has no minimum"
+	}
+	return m, ""
 }
 
 // startsAnew returns what the owner of a job should know that LSF makes checkpoints of: they are

@@ -439,6 +439,7 @@ local function write_tag(tag)
    if tag.low then s = s .. "low=1;" end
    if tag.held then s = s .. "held=" .. string.format("%.0f", tag.held) .. ";" end
    if tag.checkpoint then s = s .. "checkpoint=" .. escape(tag.checkpoint) .. ";" end
+   if tag.minimum then s = s .. "minimum=" .. escape(tag.minimum) .. ";" end
    if s == "" then
       return ""
    end
@@ -448,7 +449,7 @@ end
 -- decide tests a new job for a managed partition. low is the lowest partition, ""
 -- if there is none.
 local function decide(request, p, standing, low)
-   local d = {messages = {}, tag = {suspend = request.suspend, checkpoint = request.checkpoint, step = request.step}}
+   local d = {messages = {}, tag = {suspend = request.suspend, checkpoint = request.checkpoint, minimum = request.minimum, step = request.step}}
    if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
       return d -- nothing is planned yet, or the filter only observes
    end
@@ -730,6 +731,95 @@ local function read_checkpoint(s, most)
    return table.concat(parts, ","), nil, false
 end
 
+local UNITS = {"K", "M", "G", "T"}
+local RATE = " needs bytes a second with a unit (K, M, G or T), more than 0 and at most 1024T"
+
+-- amount returns a number of digits, perhaps with a point after the first one; nil: it is none.
+local function amount(s)
+   return s and s:find("^%d+%.?%d*$") and tonumber(s) or nil
+end
+
+-- cores returns a number of cores as it stands in the tag; nil: it is none.
+local function cores(s)
+   local n = amount(s)
+   if not n or n > 100000 then
+      return nil
+   end
+   n = math.floor(n * 1000 + 0.5)
+   return n > 0 and (string.format("%.3f", n / 1000):gsub("%.?0+$", "")) or nil
+end
+
+-- rate returns bytes a second as they stand in the tag, in the largest unit that divides them;
+-- nil: it is none.
+local function rate(s)
+   local digits, unit = s:upper():match("^([%d.]+)([KMGT])I?B?$")
+   local n = amount(digits or s:match("^(%d+)[Bb]$"))
+   if not n then
+      return nil
+   end
+   for i, name in ipairs(UNITS) do
+      if name == unit then
+         n = n * 1024 ^ i
+      end
+   end
+   if n > 2 ^ 50 or n < 1 then
+      return nil
+   end
+   n, unit = math.floor(n), "B"
+   for _, name in ipairs(UNITS) do
+      if n % 1024 ~= 0 then
+         break
+      end
+      n, unit = n / 1024, name
+   end
+   return string.format("%.0f", n) .. unit
+end
+
+-- parse_minimum reads what a job needs at least (R48), as backends.ParseMinimum does, and returns
+-- it as it stands in the tag; or nil and what is wrong.
+local function parse_minimum(s)
+   local found, say = {}, ": say cpu=2, disk=300M or net=100M"
+   for part in (s .. ","):gmatch("([^,]*),") do
+      local key, value = part:match("^([^=]*)=?(.*)$")
+      if key == "mem" or key == "memory" then
+         return nil, "memory has no minimum: a job has the memory that it asks for with -M, on Slurm with --mem"
+      elseif key == "" then
+         return nil, "a part is empty" .. say
+      elseif key ~= "cpu" and key ~= "disk" and key ~= "net" then
+         return nil, "a part is not of cpu, disk or net" .. say
+      elseif found[key] then
+         return nil, key .. " stands there twice" .. say
+      elseif key == "cpu" then
+         found.cpu = cores(value)
+      else
+         found[key] = rate(value)
+      end
+      if not found[key] then
+         return nil, key .. (key == "cpu" and " needs a number of cores, more than 0 and at most 100000" or RATE) .. say
+      end
+   end
+   local parts = {}
+   for _, key in ipairs({"cpu", "disk", "net"}) do
+      if found[key] then
+         table.insert(parts, key .. "=" .. found[key])
+      end
+   end
+   return table.concat(parts, ","), nil
+end
+
+-- read_minimum returns the minimum of a job as it stands in the tag, nil if there is none, and a
+-- line for its user.
+local function read_minimum(s)
+   if s == nil then
+      return nil, nil
+   end
+   local minimum, wrong = parse_minimum(s)
+   if not minimum then
+      return nil, "ALLOTMENT_MIN=" .. printable(s) .. ": " .. wrong .. "; the job has no minimum"
+   end
+   return minimum, nil
+end
+
 local function request_of(job, partitions, p)
    local environment = job.environment or NOTHING
    local name, step = split_project(project_text(job, p.project_from) or "")
@@ -741,6 +831,13 @@ local function request_of(job, partitions, p)
    end
    local suspend, warning = preempt_mode(text(environment.ALLOTMENT_PREEMPT))
    local checkpoint, wrong, too_long = read_checkpoint(text(environment.ALLOTMENT_CHECKPOINT), p.checkpoint_max)
+   local minimum, unread = read_minimum(text(environment.ALLOTMENT_MIN))
+   local warnings = {}
+   for _, line in ipairs({warning or false, wrong or false, unread or false}) do
+      if line then
+         table.insert(warnings, line)
+      end
+   end
    return {
       uid = number(job.user_id), user = function() return job.user_name end,
       project = name, step = step,
@@ -748,8 +845,8 @@ local function request_of(job, partitions, p)
       slots = slots(job), memory = memory(job), nodes = math.max(number(job.min_nodes) or 1, 1),
       indices = text(job.array_inx), licences = text(job.licenses),
       delayed = (number(job.begin_time) or 0) ~= 0,
-      suspend = suspend, checkpoint = checkpoint, too_long = too_long,
-      warnings = {warning or wrong, warning and wrong}, unlisted = unlisted(job, p),
+      suspend = suspend, checkpoint = checkpoint, too_long = too_long, minimum = minimum,
+      warnings = warnings, unlisted = unlisted(job, p),
       interactive = text(job.script) == nil,
       exclusive = number(job.shared) == 0,
       no_requeue = number(job.requeue) == 0,

@@ -159,6 +159,7 @@ func jobOf(r esub.Request) fields {
 	environment := fields{}
 	environment.set("ALLOTMENT_PREEMPT", r.Preempt)
 	environment.set("ALLOTMENT_CHECKPOINT", r.Checkpoint)
+	environment.set("ALLOTMENT_MIN", r.Minimum)
 	job["environment"] = environment
 	if r.Slots > 0 {
 		job["min_cpus"] = r.Slots

@@ -120,6 +120,7 @@ type (
 		Memory      int64   `json:"memory"`
 		Preempt     string  `json:"preempt"`
 		Checkpoint  string  `json:"checkpoint"`
+		Minimum     string  `json:"minimum"`
 		SavedByLSF  bool    `json:"-"` // not on Slurm
 		Description string  `json:"description"`
 		Interactive bool    `json:"interactive"`

@@ -154,6 +154,9 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 	if r.Checkpoint != "" {
 		env = append(env, "ALLOTMENT_CHECKPOINT="+r.Checkpoint)
 	}
+	if r.Minimum != "" {
+		env = append(env, "ALLOTMENT_MIN="+r.Minimum)
+	}
 	marked := s.watchMark()
 	d := s.as(&person{r.User, int(r.UID), s.carol.gid}, env, argv...)
 	got := esubtest.Want{Mark: marked()}

@@ -100,10 +100,13 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 // preempt is the variable by which a user says how a job may be taken back.
 const preempt = "ALLOTMENT_PREEMPT"
 
-// checkpoint is how a job saves itself, as its own environment says (asub -k), or else the
+// ofJob are the variables by which a job says more to the filter than its options do.
+func ofJob() []string { return []string{backends.CheckpointVariable, backends.MinimumVariable} }
+
+// jobVariable is one of them, as the job's own environment says (asub -k, --min), or else the
 // submission's.
-func (f *filter) checkpoint(s *backends.Spec) string {
-	return cmp.Or(variableOf(s.Env, backends.CheckpointVariable), f.variable(backends.CheckpointVariable))
+func (f *filter) jobVariable(s *backends.Spec, name string) string {
+	return cmp.Or(variableOf(s.Env, name), f.variable(name))
 }
 
 // prepareForQueue sees to it that the queue's own filter finds in a job what ours would
@@ -115,8 +118,10 @@ func (f *filter) prepareForQueue(_ context.Context, specs []backends.Spec) []fil
 		if mode != "" {
 			spec.Env = withVariable(spec.Env, preempt, mode)
 		}
-		if saves := f.checkpoint(&spec); saves != "" {
-			spec.Env = withVariable(spec.Env, backends.CheckpointVariable, saves)
+		for _, name := range ofJob() {
+			if value := f.jobVariable(&spec, name); value != "" {
+				spec.Env = withVariable(spec.Env, name, value)
+			}
 		}
 		out[i].Spec = spec
 	}
@@ -219,8 +224,8 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
 	params := encode(&spec)
 	ours := own.OfThisProcess(func(name string) string {
-		if name == backends.CheckpointVariable {
-			return f.checkpoint(&spec)
+		if slices.Contains(ofJob(), name) {
+			return f.jobVariable(&spec, name)
 		}
 		return f.variable(name)
 	})
@@ -282,8 +287,10 @@ func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends
 	filterEnv := append(append([]string(nil), f.env...),
 		"LSB_SUB_PARM_FILE="+parm, "LSB_SUB_MODIFY_FILE="+modify, "LSB_SUB_MODIFY_ENVFILE="+env,
 		"LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSF_INVOKE_CMD="+f.command)
-	if saves := f.checkpoint(&spec); saves != "" {
-		filterEnv = append(filterEnv, backends.CheckpointVariable+"="+saves)
+	for _, name := range ofJob() {
+		if value := f.jobVariable(&spec, name); value != "" {
+			filterEnv = append(filterEnv, name+"="+value)
+		}
 	}
 	_, err = command.Run(ctx, command.Command{Argv: []string{f.program}, Env: filterEnv, Timeout: f.timeout, Stdout: io.Discard, Stderr: f.output})
 	f.output.Flush()

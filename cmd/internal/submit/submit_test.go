@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -430,6 +431,40 @@ func published(t *testing.T, config esub.Config, at time.Time) string {
 	return home
 }
 
+// What a job needs at least is said by its own environment (asub --min), or else by the submission's: to a
+// site's filter, to ours, and to the queue's.
+func TestMinimumReachesTheFilter(t *testing.T) { // R48
+	home := published(t, esub.DefaultConfig(), time.Now())
+	for name, c := range map[string]struct {
+		own  []string
+		want string
+	}{"the submission's": {nil, "disk=1M"}, "the job's own": {[]string{"ALLOTMENT_MIN=cpu=2"}, "cpu=2"}} {
+		spec := backends.Spec{Queue: "normal", Project: "chipA", Env: c.own}
+		env := []string{"ALLOTMENT_HOME=" + home, "USER=bob", "PATH=/usr/bin:/bin", "ALLOTMENT_MIN=disk=1M"}
+		seen := filepath.Join(t.TempDir(), "seen")
+		for _, o := range []Options{{}, {ByQueue: true}, {Filter: writeFilter(t, `echo "$ALLOTMENT_MIN" >`+seen)}} {
+			var q queue
+			o.Env, o.Stderr = env, io.Discard
+			if err := Submit(t.Context(), &q, []backends.Spec{spec}, o)[0].Err; err != nil {
+				t.Fatal(err)
+			}
+			tag, _, err := backends.ParseTag(q.specs[0].Description)
+			got := tag.Minimum.String()
+			switch {
+			case o.ByQueue:
+				got = variableOf(q.specs[0].Env, backends.MinimumVariable)
+			case o.Filter != "":
+				var text []byte
+				text, err = os.ReadFile(seen)
+				got = strings.TrimSpace(string(text))
+			}
+			if err != nil || got != c.want {
+				t.Errorf("%s, %+v: %q, %v; want %q", name, o, got, err, c.want)
+			}
+		}
+	}
+}
+
 // TestChangeOfProject: another project of a pending job is tested as that of a new one.
 func TestChangeOfProject(t *testing.T) {
 	reject := esub.DefaultConfig()
@@ -446,8 +481,8 @@ func TestChangeOfProject(t *testing.T) {
 	}{
 		"passes": {now: Pending{Spec: backends.Spec{Queue: "normal", Description: "mine"}}, to: "chipA:synthesis", want: backends.Change{Description: ptr("allotment:1;step=synthesis; mine")}},
 		"lowered": {
-			now: Pending{Spec: backends.Spec{Queue: "night", Description: "allotment:1;preempt=suspend;step=synthesis;checkpoint=SIGUSR1%3A30s; mine"}}, to: "nosuch",
-			want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;preempt=suspend;queue=night;low=1;checkpoint=SIGUSR1%3A30s; mine")}, said: unknown,
+			now: Pending{Spec: backends.Spec{Queue: "night", Description: "allotment:1;preempt=suspend;step=synthesis;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2; mine"}}, to: "nosuch",
+			want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;preempt=suspend;queue=night;low=1;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2; mine")}, said: unknown,
 		},
 		"lowered before": {
 			now: Pending{Spec: backends.Spec{Queue: "low", Description: "allotment:1;queue=night;low=1;"}}, to: "nosuch",
@@ -469,7 +504,7 @@ func TestChangeOfProject(t *testing.T) {
 				c.config = esub.DefaultConfig()
 			}
 			var stderr bytes.Buffer
-			env := []string{"ALLOTMENT_HOME=" + published(t, c.config, time.Now()), "USER=bob", "ALLOTMENT_PREEMPT=requeue"}
+			env := []string{"ALLOTMENT_HOME=" + published(t, c.config, time.Now()), "USER=bob", "ALLOTMENT_PREEMPT=requeue", "ALLOTMENT_MIN=mem=1G"}
 			got, err := Change(t.Context(), c.now, backends.Change{Project: &c.to}, Options{Stderr: &stderr, Env: env})
 			if !errors.Is(err, c.err) || stderr.String() != c.said {
 				t.Errorf("%v, said %q, want %q", err, &stderr, c.said)
