@@ -107,11 +107,14 @@ func scan(args, revocable []string) (Line, error) {
 // option reads the option at the head of args and returns how many words it took.
 func (l *Line) option(options optionTable, args []string) (int, error) {
 	word := args[0]
-	switch file, joined := strings.CutPrefix(word, batchOption+"="); {
+	switch name, value, joined := strings.Cut(word, "="); {
 	case word == batchOption:
 		word = packOption
-	case joined:
-		l.uses = append(l.uses, use{opt: options.named(packOption), value: file})
+	case joined && name == batchOption:
+		l.uses = append(l.uses, use{opt: options.named(packOption), value: value})
+		return 1, nil
+	case joined && name == minOption:
+		l.uses = append(l.uses, use{opt: options.named(minOption), value: value})
 		return 1, nil
 	}
 	if o := options.named(word); o != nil {
@@ -167,7 +170,7 @@ func cluster(options optionTable, word string) []*Option {
 func prefixes(options optionTable, word string) []*Option {
 	var found []*Option
 	for n := 2; n < len(word); n++ {
-		if o := options.named(word[:n]); o != nil && o.Arg != "" {
+		if o := options.named(word[:n]); o != nil && o.Arg != "" && o.Name != minOption {
 			found = append(found, o)
 		}
 	}

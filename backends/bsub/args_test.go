@@ -457,3 +457,38 @@ func TestConditionsAndGPUs(t *testing.T) {
 		}
 	}
 }
+
+// R48: what a job needs at least goes into its environment, where it replaces what is there; one of memory is
+// refused, with what to do.
+func TestMinimum(t *testing.T) {
+	for line, want := range map[string]string{
+		"true":                           "ALLOTMENT_MIN=cpu=9",
+		"--min net=100m,cpu=0.50 true":   "ALLOTMENT_MIN=cpu=0.5,net=100M",
+		"--min=cpu=1 --min disk=1K true": "ALLOTMENT_MIN=disk=1K",
+		"-env none --min cpu=1 true":     "ALLOTMENT_MIN=cpu=1",
+		"--min mem=4G true":              `option --min: "mem=4G": memory has no minimum: a job has the memory that it asks for with -M, on Slurm with --mem`,
+		"--min= true":                    "option --min: it is empty: say cpu=2, disk=300M or net=100M",
+		"--min gpu=1 true":               `option --min: "gpu=1": a part is not of cpu, disk or net: say cpu=2, disk=300M or net=100M`,
+		"--mincpu=2 true":                "unknown option --mincpu=2; see --help",
+	} {
+		scanned, err := bsub.Scan(strings.Fields(line))
+		var r bsub.Request
+		if err == nil {
+			c := here
+			c.Env = []string{"ALLOTMENT_MIN=cpu=8", "ALLOTMENT_MIN=cpu=9"}
+			r, err = scanned.Request(nil, c)
+		}
+		got := ""
+		for _, entry := range r.Spec.Env { // the last one counts
+			if strings.HasPrefix(entry, "ALLOTMENT_MIN=") {
+				got = entry
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s\nwant %s", line, got, want)
+		}
+	}
+}

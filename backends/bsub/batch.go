@@ -16,6 +16,9 @@ const (
 	batchOption = "--batch"
 )
 
+// minOption is one that bsub does not have.
+const minOption = "--min"
+
 var errBatch = errors.New("its jobs and their commands are in the file; give none beside it")
 
 func setBatch(*builder, string) error { return errBatch }
@@ -49,9 +52,9 @@ func (l Line) BatchRequests(text []byte, c Context) (all []Request, err error) {
 	return all, nil
 }
 
-// BatchWords is BatchRequests for a bsub of the queue's own: what Words gives for
+// BatchCalls is BatchRequests for a bsub of the queue's own: what Call returns for
 // each job. Warnings are those of all lines, each once.
-func (l Line) BatchWords(text []byte, own map[string]backends.OptionMeaning) (all [][]string, warnings []string, err error) {
+func (l Line) BatchCalls(text []byte, own map[string]backends.OptionMeaning) (all []Call, warnings []string, err error) {
 	err = l.batch(text, func(line Line) error {
 		for _, u := range line.uses {
 			switch {
@@ -61,13 +64,13 @@ func (l Line) BatchWords(text []byte, own map[string]backends.OptionMeaning) (al
 				return errors.New("option -K: the jobs of a batch are submitted one after the other here; have one job wait for the others with -w")
 			}
 		}
-		words, warned, err := line.Words(own)
+		call, warned, err := line.Call(own)
 		for _, warning := range warned {
 			if !slices.Contains(warnings, warning) {
 				warnings = append(warnings, warning)
 			}
 		}
-		all = append(all, words)
+		all = append(all, call)
 		return err
 	})
 	if err != nil {

@@ -52,7 +52,7 @@ func (o *Option) meaning(differ map[string]backends.OptionMeaning) backends.Opti
 }
 
 // Options lists every option of LSF 10.1's bsub, in the order of its manual, and
-// what becomes of it on the bundled queue.
+// what becomes of it on the bundled queue; then those that bsub has not.
 func Options() []Option {
 	const (
 		limit  = "the limit is not enforced"
@@ -165,6 +165,7 @@ func Options() []Option {
 		honoured("-x", "", "", "no other job on its hosts", setExclusive),
 		refused("-yaml", "FILE", "f", format),
 		ignored("-Zs", "", "", "the job runs the file as it is when it starts"),
+		honoured(minOption, "LIST", "cpu=2,disk=300M", "what the whole job needs at least in each second, any of cpu=2 (cores), disk=300M (bytes read and written) and net=100M (bytes sent); as ALLOTMENT_MIN in the environment; it counts within a guarantee, up to the site's limits.most", setMinimum),
 	}
 	for i := range all {
 		o := &all[i]

@@ -167,7 +167,8 @@ func handedOver(t *testing.T, o bsub.Option, own map[string]backends.OptionMeani
 	if err != nil {
 		t.Fatalf("%q: %v", words, err)
 	}
-	got, warnings, err := line.Words(own)
+	call, warnings, err := line.Call(own)
+	got := call.Words
 	switch {
 	case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):
 		return "refused"
@@ -175,7 +176,9 @@ func handedOver(t *testing.T, o bsub.Option, own map[string]backends.OptionMeani
 		return err.Error()
 	case len(warnings) == 1 && strings.HasPrefix(warnings[0], "option "+o.Name+" is ignored") && slices.Equal(got, []string{"true"}):
 		return "ignored"
-	case len(warnings) == 0 && slices.Equal(got, append(words, "true")):
+	case len(warnings) == 0 && slices.Equal(got, append(words, "true")) && len(call.Env) == 0:
+		return "honoured"
+	case len(warnings) == 0 && strings.HasPrefix(o.Name, "--") && slices.Equal(got, []string{"true"}) && len(call.Env) > 0: // not bsub's
 		return "honoured"
 	}
 	return fmt.Sprintf("%q, with %q", got, warnings)

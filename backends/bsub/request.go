@@ -101,6 +101,7 @@ type builder struct {
 	wait          bool // -K
 	screen        Screen
 	saves         time.Duration // -k: the job saves itself so often; 0: not said
+	minimum       backends.Minimum
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -179,6 +180,9 @@ func (b *builder) finish() error {
 	if b.saves > 0 {
 		b.addCheckpoint()
 	}
+	if b.minimum != (backends.Minimum{}) {
+		b.replaceEntry(minimumEntry, b.minimum.String())
+	}
 	if err := b.finishMail(); err != nil {
 		return err
 	}
@@ -234,16 +238,41 @@ func clip(s string) string {
 // so on demand. What stands there and can't be read is replaced.
 func (b *builder) addCheckpoint() {
 	const variable = backends.CheckpointVariable + "="
-	isIt := func(entry string) bool { return strings.HasPrefix(entry, variable) }
 	said := ""
 	for _, entry := range b.spec.Env { // the last one counts
-		if isIt(entry) {
-			said = entry[len(variable):]
+		if text, is := strings.CutPrefix(entry, variable); is {
+			said = text
 		}
 	}
 	c, _ := backends.ParseCheckpoint(said)
 	c.Every = b.saves
-	b.spec.Env = append(slices.DeleteFunc(b.spec.Env, isIt), variable+c.String())
+	b.replaceEntry(variable, c.String())
+}
+
+// replaceEntry sets a variable of the job's environment, of which all entries are replaced.
+func (b *builder) replaceEntry(variable, value string) {
+	isIt := func(entry string) bool { return strings.HasPrefix(entry, variable) }
+	b.spec.Env = append(slices.DeleteFunc(b.spec.Env, isIt), variable+value)
+}
+
+// minimumEntry begins the entry of the environment that says what a job needs at least.
+const minimumEntry = backends.MinimumVariable + "="
+
+func setMinimum(b *builder, v string) (err error) {
+	b.minimum, err = parseMinimum(v)
+	return err
+}
+
+// parseMinimum reads the argument of --min, which says something.
+func parseMinimum(v string) (backends.Minimum, error) {
+	if v == "" {
+		return backends.Minimum{}, errors.New("it is empty: say cpu=2, disk=300M or net=100M")
+	}
+	m, err := backends.ParseMinimum(v)
+	if err != nil {
+		return m, fmt.Errorf("%.64q: %w", v, err)
+	}
+	return m, nil
 }
 
 // setCheckpoint reads LSF's "checkpoint_dir [init=initial_checkpoint_period]

@@ -10,38 +10,51 @@ import (
 	"github.com/allotment-hpc/allotment/internal/mail"
 )
 
-// Words returns the options and the command for the queue's own bsub. own are the
+// Call is a submission by the queue's own bsub.
+type Call struct {
+	Words []string // that follow its name
+	Env   []string // KEY=value, beside the submission's environment
+}
+
+// Call returns the options and the command for the queue's own bsub. own are the
 // options that it treats in its own way, by name. Each option is a word by itself; of
-// options that replace each other the last one stays, and those ignored there are left
-// out. The command is one word (see ShellLine). Without a command bsub reads a script
-// from its standard input.
-func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []string, err error) {
+// options that replace each other the last one stays, those ignored there are left
+// out, and what it does not have is in the environment. The command is one word (see
+// ShellLine). Without a command bsub reads a script from its standard input.
+func (l Line) Call(own map[string]backends.OptionMeaning) (call Call, warnings []string, err error) {
 	warnings = slices.Clone(l.warnings)
 	for _, u := range effective(l.uses) {
 		honoured, warning, err := u.resolve(own)
 		switch {
 		case err != nil:
-			return nil, nil, err
+			return Call{}, nil, err
 		case !honoured:
 			warnings = append(warnings, warning)
 		case u.opt.Name == "-J" && checkBrackets(u.value) != nil:
-			return nil, nil, fmt.Errorf("option -J: %w", checkBrackets(u.value))
+			return Call{}, nil, fmt.Errorf("option -J: %w", checkBrackets(u.value))
 		case u.opt.Name == "-u" && checkRecipients(u.value) != nil:
-			return nil, nil, fmt.Errorf("option -u: %w", checkRecipients(u.value))
+			return Call{}, nil, fmt.Errorf("option -u: %w", checkRecipients(u.value))
+		case u.opt.Name == minOption:
+			minimum, err := parseMinimum(u.value)
+			if err != nil {
+				return Call{}, nil, fmt.Errorf("option %s: %w", minOption, err)
+			}
+			call.Env = append(call.Env, minimumEntry+minimum.String())
 		case u.opt.Arg != "":
-			words = append(words, u.opt.Name, u.value)
+			call.Words = append(call.Words, u.opt.Name, u.value)
 		default:
-			words = append(words, u.opt.Name)
+			call.Words = append(call.Words, u.opt.Name)
 		}
 	}
 	if len(l.Command) == 0 {
-		return words, warnings, nil
+		return call, warnings, nil
 	}
 	line, err := ShellLine(l.Command)
 	if err != nil {
-		return nil, nil, err
+		return Call{}, nil, err
 	}
-	return append(words, line), warnings, nil
+	call.Words = append(call.Words, line)
+	return call, warnings, nil
 }
 
 // checkRecipients checks the addresses that LSF sends mails to: it takes several, between

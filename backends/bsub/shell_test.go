@@ -2,6 +2,7 @@ package bsub
 
 import (
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,38 +12,40 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-func TestWords(t *testing.T) {
+func TestCall(t *testing.T) {
 	own := map[string]backends.OptionMeaning{
 		"-app": {Note: "LSF's own"},
 		"-U":   {Treatment: backends.Refused, Note: "there are none here"},
 		"-Ne":  {Treatment: backends.Ignored, Note: "no mail is sent"},
 	}
-	for line, x := range map[string]struct{ words, warnings, fails string }{
-		"-P chipA -n4 -app x sleep 1":       {words: "-P|chipA|-n|4|-app|x|sleep 1"},
-		"-Hx true":                          {words: "-H|-x|true"},
-		"-n 2 -n 3 -R a -R b true":          {words: "-n|3|-R|a|-R|b|true"},
-		"-qlow true":                        {words: "-q|low|true", warnings: "-qlow is read as -q low"},
-		"-Ne true":                          {words: "true", warnings: "option -Ne is ignored: no mail is sent"},
-		"-U r true":                         {fails: "option -U is not possible on this queue: there are none here"},
-		"-J x":                              {words: "-J|x"},
-		"-- -x":                             {words: "'-x'"},
-		"-jsdl f true":                      {fails: "option -jsdl is not possible on this queue"}, // as everywhere, where nothing else is said
-		"sh -c exit_3":                      {words: "sh -c exit_3"},
-		"-Is bash":                          {words: "-Is|bash"},
-		"-o out.%J -oo new true":            {words: "-oo|new|true"},
-		"-B -N -u ann@example.org,bob true": {words: "-B|-N|-u|ann@example.org,bob|true"}, // LSF takes several
-		"-w done(1)&&ended(2) -W 1:30 -b 9:00 ls": {words: "-w|done(1)&&ended(2)|-W|1:30|-b|9:00|ls"},
+	for line, x := range map[string]struct{ words, env, warnings, fails string }{
+		"-P chipA -n4 -app x sleep 1": {words: "-P|chipA|-n|4|-app|x|sleep 1"},
+		"-Hx true":                    {words: "-H|-x|true"},
+		"-n 2 -n 3 -R a -R b true":    {words: "-n|3|-R|a|-R|b|true"},
+		"-qlow true":                  {words: "-q|low|true", warnings: "-qlow is read as -q low"},
+		"-Ne true":                    {words: "true", warnings: "option -Ne is ignored: no mail is sent"},
+		"-U r true":                   {fails: "option -U is not possible on this queue: there are none here"},
+		"-J x":                        {words: "-J|x"},
+		"--min cpu=9 -n 2 --min=net=1024K,cpu=2 true": {words: "-n|2|true", env: "ALLOTMENT_MIN=cpu=2,net=1M"}, // R48
+		"--min mem=1G true":                           {fails: "option --min: \"mem=1G\": memory has no minimum"},
+		"-- -x":                                       {words: "'-x'"},
+		"-jsdl f true":                                {fails: "option -jsdl is not possible on this queue"}, // as everywhere, where nothing else is said
+		"sh -c exit_3":                                {words: "sh -c exit_3"},
+		"-Is bash":                                    {words: "-Is|bash"},
+		"-o out.%J -oo new true":                      {words: "-oo|new|true"},
+		"-B -N -u ann@example.org,bob true":           {words: "-B|-N|-u|ann@example.org,bob|true"}, // LSF takes several
+		"-w done(1)&&ended(2) -W 1:30 -b 9:00 ls":     {words: "-w|done(1)&&ended(2)|-W|1:30|-b|9:00|ls"},
 	} {
 		scanned, err := Scan(strings.Fields(line))
 		if err != nil {
 			t.Fatal(err)
 		}
-		words, warnings, err := scanned.Words(own)
+		call, warnings, err := scanned.Call(own)
 		if (err == nil) != (x.fails == "") || err != nil && !strings.Contains(err.Error(), x.fails) {
 			t.Errorf("%s: %v, want %q", line, err, x.fails)
 		}
-		if strings.Join(words, "|") != x.words || strings.Join(warnings, "|") != x.warnings {
-			t.Errorf("%s gives %q, warns %q", line, words, warnings)
+		if strings.Join(call.Words, "|") != x.words || strings.Join(call.Env, "|") != x.env || strings.Join(warnings, "|") != x.warnings {
+			t.Errorf("%s gives %q, warns %q", line, call, warnings)
 		}
 	}
 	for _, words := range [][]string{{""}, {"a\x00b"}, {"-J", "a\x00b", "true"}, {"-J", "sweep[1-10", "true"}, {"-u", "-oQ", "true"}, {"-u", "ann bob\n", "true"}} {
@@ -50,7 +53,7 @@ func TestWords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _, err := line.Words(nil); err == nil {
+		if got, _, err := line.Call(nil); err == nil {
 			t.Errorf("%q gives %q", words, got)
 		}
 	}
@@ -89,15 +92,15 @@ func TestShellLineIsReadBack(t *testing.T) {
 	})
 }
 
-func TestBatchWords(t *testing.T) {
+func TestBatchCalls(t *testing.T) {
 	line, err := Scan([]string{"-P", "chipA", "-pack", "jobs", "-n", "2", "-B"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := map[string]backends.OptionMeaning{"-B": {Treatment: backends.Ignored, Note: "no mail"}}
-	got, warnings, err := line.BatchWords([]byte("# two jobs\n-n 3 sh -c 'exit 3'\n\n'a | b'\n"), own)
-	want := [][]string{{"-P", "chipA", "-n", "3", "sh -c 'exit 3'"}, {"-P", "chipA", "-n", "2", "a | b"}}
-	if err != nil || !slices.EqualFunc(got, want, slices.Equal[[]string]) || len(warnings) != 1 {
+	got, warnings, err := line.BatchCalls([]byte("# two jobs\n-n 3 sh -c 'exit 3'\n\n--min cpu=2 'a | b'\n"), own)
+	want := []Call{{Words: []string{"-P", "chipA", "-n", "3", "sh -c 'exit 3'"}}, {Words: []string{"-P", "chipA", "-n", "2", "a | b"}, Env: []string{"ALLOTMENT_MIN=cpu=2"}}}
+	if err != nil || !reflect.DeepEqual(got, want) || len(warnings) != 1 {
 		t.Errorf("%q, %q, %v", got, warnings, err)
 	}
 	for text, want := range map[string]string{
@@ -106,7 +109,7 @@ func TestBatchWords(t *testing.T) {
 		"true\n-U r true\n": "line 2: option -U is not possible",
 		"# none\n":          "no job in it",
 	} {
-		if _, _, err := line.BatchWords([]byte(text), own); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := line.BatchCalls([]byte(text), own); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -31,6 +31,7 @@ func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 		all[o.Name] = backends.OptionMeaning{Treatment: treatment, Note: UnknownToLava}
 	}
 	for name, note := range map[string]string{
+		"--min": "ALLOTMENT_MIN in bsub's environment; not in a line of a script, which bsub alone reads",
 		"-k":    "checkpoints of LSF's own; a job that is preempted starts from its beginning nevertheless",
 		"-M":    "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
 		"-P":    "project, and its step",
@@ -47,7 +48,7 @@ func knownToLava(name string) bool {
 	switch name {
 	case "-a", "-B", "-b", "-C", "-c", "-D", "-E", "-Ep", "-e", "-F", "-f", "-H", "-I", "-Ip", "-Is", "-i", "-is",
 		"-J", "-Jd", "-K", "-k", "-L", "-M", "-m", "-N", "-n", "-o", "-P", "-p", "-pack", "-q", "-R", "-r", "-S", "-sp",
-		"-t", "-u", "-v", "-W", "-w", "-x", "-Zs":
+		"-t", "-u", "-v", "-W", "-w", "-x", "-Zs", "--min": // the last is not handed to it
 		return true
 	}
 	return false

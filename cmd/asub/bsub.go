@@ -31,12 +31,12 @@ func (p process) execBsub(ctx context.Context, native backends.Bsub, line bsub.L
 	if len(line.Command) == 0 && p.stdinTerminal {
 		return noCommand()
 	}
-	words, warnings, err := line.Words(native.Options)
+	call, warnings, err := line.Call(native.Options)
 	if err != nil {
 		return usageError(err)
 	}
 	p.warn(warnings)
-	return p.exec(append([]string{native.Program}, words...), env)
+	return p.exec(append([]string{native.Program}, call.Words...), withEnv(env, call.Env))
 }
 
 func (p process) runBsubBatch(ctx context.Context, native backends.Bsub, line bsub.Line, file string, env []string, out io.Writer) error {
@@ -44,14 +44,14 @@ func (p process) runBsubBatch(ctx context.Context, native backends.Bsub, line bs
 	if err != nil {
 		return err
 	}
-	jobs, warnings, err := line.BatchWords(text, native.Options)
+	jobs, warnings, err := line.BatchCalls(text, native.Options)
 	if err != nil {
 		return usageError(fmt.Errorf("%s: %w", file, err))
 	}
 	p.warn(warnings)
 	var failed error
-	for _, words := range jobs {
-		_, err := command.Run(ctx, command.Command{Argv: append([]string{native.Program}, words...), Env: env, ExactEnv: true, Stdout: out, Stderr: p.stderr})
+	for _, call := range jobs {
+		_, err := command.Run(ctx, command.Command{Argv: append([]string{native.Program}, call.Words...), Env: withEnv(env, call.Env), ExactEnv: true, Stdout: out, Stderr: p.stderr})
 		var end *command.Error
 		switch {
 		case err == nil:

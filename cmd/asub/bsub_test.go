@@ -60,6 +60,7 @@ func TestAsubExecsNativeBsub(t *testing.T) {
 		"-B -N -u ann@example.org true": {argv: "/lsf/bin/bsub|-B|-N|-u|ann@example.org|true", env: env},
 		"-N -u -oQ true":                {answer: answer{code: 2, stderr: "asub: option -u: \"-oQ\" is no mail address: want one such as ann@example.org, or an account of this machine. Job not submitted.\n"}},
 		"-gpu n true":                   {answer: answer{code: 2, stderr: "asub: option -gpu is not possible on this queue: lava's bsub does not know it. Job not submitted.\n"}},
+		"--min disk=1024K true":         {argv: "/lsf/bin/bsub|true", env: "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf ALLOTMENT_MIN=disk=1M"}, // R48
 		"-zz true":                      {answer: answer{code: 2, stderr: "asub: unknown option -zz; see --help. Job not submitted.\n"}},
 		"-J script":                     {argv: "/lsf/bin/bsub|-J|script", env: env},
 	} {
@@ -80,9 +81,9 @@ func TestBatchRunsNativeBsubPerLine(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "bsub")
 	record := filepath.Join(dir, "said")
-	script := fmt.Sprintf("#!/bin/sh\nprintf '%%s|' \"$@\" >>%s\necho \" $LSF_ENVDIR $LC_ALL\" >>%s\n[ \"$2\" != bad ] || { echo 'bad: No such queue. Job not submitted.' >&2; exit 255; }\necho 'Job <7> is submitted to default queue <normal>.'\n", record, record)
+	script := fmt.Sprintf("#!/bin/sh\nprintf '%%s|' \"$@\" >>%s\necho \" $LSF_ENVDIR $LC_ALL$ALLOTMENT_MIN\" >>%s\n[ \"$2\" != bad ] || { echo 'bad: No such queue. Job not submitted.' >&2; exit 255; }\necho 'Job <7> is submitted to default queue <normal>.'\n", record, record)
 	jobs := filepath.Join(dir, "jobs")
-	if err := errors.Join(os.WriteFile(program, []byte(script), 0o755), os.WriteFile(jobs, []byte("-q bad one\n-n 2 sh -c 'exit 3'\n"), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(program, []byte(script), 0o755), os.WriteFile(jobs, []byte("-q bad one\n--min cpu=2 -n 2 sh -c 'exit 3'\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	got := bobOnLSF(t, program, "", false, "--batch", jobs)
@@ -91,7 +92,7 @@ func TestBatchRunsNativeBsubPerLine(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	text, err := os.ReadFile(record)
-	if want := "-q|bad|one| /lsf de_DE\n-n|2|sh -c 'exit 3'| /lsf de_DE\n"; err != nil || string(text) != want {
+	if want := "-q|bad|one| /lsf de_DE\n-n|2|sh -c 'exit 3'| /lsf de_DEcpu=2\n"; err != nil || string(text) != want {
 		t.Errorf("bsub was called with %q, %v; want %q", text, err, want)
 	}
 	if got := bobOnLSF(t, program, "true\n-gpu n true\n", false, "--batch", "-"); got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, "-: line 2: option -gpu") {

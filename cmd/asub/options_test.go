@@ -46,6 +46,7 @@ func trials() map[string]trial {
 		"-Jd":   {want: `Job Description <a text>`},
 		"-K":    {command: "exit 9", want: `exit status 9`},
 		"-k":    {beside: []string{"-P", "chipA"}, command: "env", want: `ALLOTMENT_CHECKPOINT=every:600s\n`},
+		"--min": {command: "env", want: `ALLOTMENT_MIN=cpu=2,disk=300M\n`},
 		"-M":    {want: `Memory <16 G>`},
 		"-m":    {want: `Specified Hosts <h1 h2>`},
 		"-n":    {want: `4 Task\(s\)`},

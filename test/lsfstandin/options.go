@@ -47,6 +47,9 @@ func lsfOptions(modify bool) []option {
 	var all []option
 	for _, o := range bsub.Options() {
 		name := strings.TrimPrefix(o.Name, "-")
+		if strings.HasPrefix(name, "-") {
+			continue // asub's own
+		}
 		all = append(all, option{name, o.Arg != ""})
 		if modify {
 			all = append(all, option{name + "n", false})

@@ -84,6 +84,7 @@ func trials(held string) map[string]trial {
 		"-Jd":   {want: []string{`Comment=a text *\n`}},
 		"-K":    {command: "exit 9", want: []string{`exit code 9`, `<<Starting on node\d>>`, `ExitCode=9:0`}},
 		"-k":    {command: "echo C=$ALLOTMENT_CHECKPOINT", want: []string{`C=every:600s\n`, `AdminComment=allotment:1;checkpoint=every%3A600s;`}},
+		"--min": {command: "echo M=$ALLOTMENT_MIN", want: []string{`M=cpu=2,disk=300M\n`, `AdminComment=allotment:1;minimum=cpu%3D2,disk%3D300M;`}},
 		"-M":    {want: []string{`MinMemoryNode=16G`}},
 		"-m":    {argument: "node1 node3", want: []string{`ExcNodeList=node\[2,4\]`, `NodeList=node[13]\n`}},
 		"-n":    {want: []string{`NumCPUs=4 NumTasks=4`}},
