@@ -114,6 +114,9 @@ func printStory(out io.Writer, t *desk.Story) {
 	if t.Progress != "" {
 		line("Progress: %s", t.Progress)
 	}
+	if t.Minimum != "" {
+		line("Minimum: %s.", t.Minimum)
+	}
 	for _, limit := range t.Limited {
 		line("Limited: %s.", limit)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // inHome makes a home with a config file and points the environment to it.
@@ -52,6 +53,9 @@ func TestLoadNamesFileAndLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits: {mode: yes}\n":                        `config.yaml:1: limits.mode: "yes" is no mode (known: off, observe, on)`,
 		"limits:\n  mode: observe\n  slot: {cpu: 0}\n": `config.yaml:2: limits: slot: jobs within a guarantee are promised nothing`,
+		"limits:\n  projects:\n    chipA: {gpu: 1}\n":  `config.yaml:3: unknown key "limits.projects.chipA.gpu" (known: cpu, disk, network)`,
+		"limits:\n  most: {cpu: 1, net: 1M}\n":         `config.yaml:2: unknown key "limits.most.net" (known: cpu, disk, network)`,
+		"limits: {projects: {chipA: {cpu: -1}}}\n":     `config.yaml:1: limits: projects.chipA.cpu: -1: want 0 to 1000 cores`,
 		"mode: live\ntimezome: UTC\n":                  `config.yaml:2: unknown key "timezome" (known: ahostd, backend, `,
 		"mode: dry\n":                                  `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
 		"timezone: Mars/Base\n":                        `config.yaml:1: timezone: "Mars/Base" is no time zone`,
@@ -61,6 +65,23 @@ func TestLoadNamesFileAndLine(t *testing.T) {
 		inHome(t, text)
 		if _, err := Load(yamlplain.Convert); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// R48: of what limits.most and limits.projects name, the rest is limits.slot's.
+func TestLimitsOfProjectsAreRead(t *testing.T) {
+	inHome(t, "limits: {mode: observe, slot: {disk: 50M}, most: {disk: 300M}, projects: {chipA: {cpu: 2, disk: 200M}, chipB: {network: 0}}}\n")
+	c, err := Load(yamlplain.Convert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Limits.MostOfSlot(), (settings.Promised{CPU: 1, Disk: 300 << 20}); got != want {
+		t.Errorf("most: %+v, want %+v", got, want)
+	}
+	for project, want := range map[string]settings.Promised{"chipA": {CPU: 2, Disk: 200 << 20}, "chipB": {CPU: 1, Disk: 50 << 20}} {
+		if got := c.Limits.SlotOf(project); got != want {
+			t.Errorf("%s: %+v, want %+v", project, got, want)
 		}
 	}
 }

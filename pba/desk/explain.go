@@ -38,6 +38,7 @@ type Story struct {
 	Reason     string               `json:"reason,omitempty"`  // the queue's words
 	Progress   string               `json:"progress,omitempty"`
 	KeptOn     string               `json:"kept_on,omitempty"` // which host has its state, where hosts keep that: in words
+	Minimum    string               `json:"minimum,omitempty"` // what its owner says that it needs at least, and how much of that counts: in words
 	Limited    []string             `json:"limited,omitempty"` // what its host limits now, since when and why: in words
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
@@ -115,6 +116,7 @@ func (d *Desk) explain(ctx context.Context, now *explainer, id backends.ID) (*St
 	}
 	t := newStory(id, &e)
 	t.Outlook = outlook
+	t.Minimum = minimumInWords(&d.Limits, &e.Job, e.Class == "pba")
 	if seen, err := d.Seen(); err == nil {
 		t.Expected = expected(&e, seen)
 	}

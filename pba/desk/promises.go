@@ -2,10 +2,15 @@ package desk
 
 import (
 	"context"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // Promises returns what the jobs on each host were promised, by what the last cycle published (R47). It is of the
@@ -26,8 +31,7 @@ func (d *Desk) Promises(ctx context.Context) (map[string]*supervise.Promises, er
 	if err != nil {
 		return nil, err
 	}
-	slot := supervise.Amounts{supervise.CPU: int64(1000 * d.Limits.Slot.CPU), supervise.Disk: int64(d.Limits.Slot.Disk), supervise.Network: int64(d.Limits.Slot.Network)}
-	return promises(d.Backend, state.Farm, classes, slot, paused), nil
+	return promises(d.Backend, state.Farm, classes, &d.Limits, paused), nil
 }
 
 // savesOnDemand reports whether a job can be asked to save itself (R33).
@@ -37,7 +41,7 @@ func savesOnDemand(j *backends.Job) bool {
 }
 
 // promises returns them for each host on which a job is, of a farm whose jobs have these classes.
-func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot supervise.Amounts, paused bool) map[string]*supervise.Promises {
+func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limits *settings.Limits, paused bool) map[string]*supervise.Promises {
 	all := map[string]*supervise.Promises{}
 	for i := range farm.Hosts { // one whose last job has ended is to know that
 		all[farm.Hosts[i].Name] = &supervise.Promises{Paused: paused}
@@ -47,7 +51,10 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot 
 		if j.State != backends.Running && j.State != backends.Suspended || j.IsDummy() {
 			continue
 		}
-		id := j.OnHosts()
+		id, minimum := j.OnHosts(), supervise.Amounts{}
+		if classes[i].Within {
+			minimum = minimumOf(j)
+		}
 		for _, at := range j.Hosts {
 			host := all[at.Host]
 			if host == nil {
@@ -61,12 +68,90 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, slot 
 				p.Memory = j.Memory / int64(j.Slots) * int64(at.Slots)
 			}
 			if classes[i].Within {
-				for r := range p.Minimum {
-					p.Minimum[r] = slot[r] * int64(at.Slots)
-				}
+				p.Minimum = promised(limits, j, minimum, at.Slots)
 			}
 			host.Jobs = append(host.Jobs, p)
 		}
 	}
 	return all
+}
+
+// promised returns what a job within a guarantee has as its own in each second on a number of its slots: what each
+// slot of its project was promised, or the part that these slots have of the job's minimum, if that is more; but
+// of that no more than the site allows for each slot, as one user can't take what others need (R48).
+func promised(limits *settings.Limits, j *backends.Job, minimum supervise.Amounts, slots int) supervise.Amounts {
+	slot, most := amounts(limits.SlotOf(j.Project)), amounts(limits.MostOfSlot())
+	has := supervise.Amounts{}
+	for r := range has {
+		n := int64(slots)
+		has[r] = max(slot[r]*n, min(part(minimum[r], slots, j.Slots), most[r]*n))
+	}
+	return has
+}
+
+// part returns slots/of of an amount.
+func part(amount int64, slots, of int) int64 {
+	if of <= slots {
+		return amount
+	}
+	n, all := int64(slots), int64(of)
+	return amount/all*n + amount%all*n/all
+}
+
+// minimumOf returns what a job's owner says that it needs at least.
+func minimumOf(j *backends.Job) supervise.Amounts {
+	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing counts
+	return supervise.Amounts{supervise.CPU: tag.Minimum.CPU, supervise.Disk: tag.Minimum.Disk, supervise.Network: tag.Minimum.Network}
+}
+
+func amounts(p settings.Promised) supervise.Amounts {
+	return supervise.Amounts{supervise.CPU: int64(math.Round(1000 * p.CPU)), supervise.Disk: int64(p.Disk), supervise.Network: int64(p.Network)}
+}
+
+// minimumInWords returns what a job needs at least by its owner's word, and how much of that counts; "": nothing
+// is said.
+func minimumInWords(limits *settings.Limits, j *backends.Job, within bool) string {
+	minimum := minimumOf(j)
+	if minimum == (supervise.Amounts{}) || j.State.Ended() {
+		return ""
+	}
+	counts := limits.Looks() && within
+	has := promised(limits, j, minimum, j.Slots)
+	var parts []string
+	for _, r := range supervise.Resources() {
+		if minimum[r] == 0 {
+			continue
+		}
+		text := amountInWords(r, minimum[r])
+		if r != supervise.CPU {
+			text += " of " + r.String()
+		}
+		switch {
+		case !counts || has[r] >= minimum[r]:
+		case has[r] == 0:
+			text += ", of which the site allows nothing (limits.most)"
+		default:
+			text += ", of which the site allows " + amountInWords(r, has[r]) + " (limits.most)"
+		}
+		parts = append(parts, text)
+	}
+	text := strings.Join(parts, "; ")
+	switch {
+	case !limits.Looks():
+		text += ": it does not count, since jobs are promised nothing here beside slots (limits.mode: off)"
+	case !within:
+		text += ": it does not count, since the job is not within a guarantee"
+	}
+	return text
+}
+
+// amountInWords returns an amount of a resource in each second: 2 cores, 300M/s.
+func amountInWords(r supervise.Resource, n int64) string {
+	switch {
+	case r != supervise.CPU:
+		return unit.Size(n).String() + "/s"
+	case n == 1000:
+		return "1 core"
+	}
+	return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64) + " cores"
 }

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,7 +9,9 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // R47: each slot of a job within a guarantee has its promise on the host where it is; others have none, and are
@@ -29,7 +32,7 @@ func TestPromises(t *testing.T) {
 		},
 	}
 	classes := []plan.Class{{Within: true}, {}, {Within: true}, {}, {}, {}, {}}
-	got := promises("slurm", farm, classes, supervise.Amounts{1000, 50, 0}, true)
+	got := promises("slurm", farm, classes, &settings.Limits{Slot: settings.Promised{CPU: 1, Disk: 50}}, true)
 	want := map[string]*supervise.Promises{
 		"h1": {Paused: true, Jobs: []supervise.Promise{
 			{Queue: "slurm", Job: 1, Slots: 3, Minimum: supervise.Amounts{3000, 150, 0}, Memory: 300, Requeues: true, Protected: true},
@@ -44,5 +47,70 @@ func TestPromises(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func pointerTo[T any](v T) *T { return &v }
+
+// R48: within a guarantee a job has the part of its minimum that its slots on a host have of its slots, where that is
+// more than the promise of its project's slots, and no more than the site allows for each slot.
+func TestMinima(t *testing.T) {
+	limits := settings.Limits{
+		Mode: settings.LimitsOn, Slot: settings.Promised{CPU: 1, Disk: 50},
+		Projects: map[string]settings.PromisedPart{"chipA": {CPU: pointerTo(1.5), Network: pointerTo[unit.Size](30)}},
+		Most:     settings.PromisedPart{CPU: pointerTo(2.0), Disk: pointerTo[unit.Size](200), Network: pointerTo[unit.Size](20)},
+	}
+	for _, c := range []struct {
+		what, project, tag string
+		slots, there       int
+		beyond             bool // any guarantee
+		want               supervise.Amounts
+	}{
+		{"no minimum", "chipB", "", 4, 3, false, supervise.Amounts{3000, 150, 0}},
+		{"the project's", "chipA", "", 4, 3, false, supervise.Amounts{4500, 150, 90}},
+		{"part of the job's slots", "chipB", "disk=401B", 4, 3, false, supervise.Amounts{3000, 300, 0}},
+		{"all of them", "chipB", "disk=401B,cpu=6", 4, 4, false, supervise.Amounts{6000, 401, 0}},
+		{"more than the job has", "chipB", "disk=401B", 4, 5, false, supervise.Amounts{5000, 401, 0}},
+		{"less than the promise", "chipA", "cpu=0.5,disk=1B,net=1B", 1, 1, false, supervise.Amounts{1500, 50, 30}},
+		{"more than the site allows", "chipB", "cpu=100,disk=1024T,net=1024T", 4, 3, false, supervise.Amounts{6000, 600, 60}},
+		{"more than the site allows, less than the project's", "chipA", "net=1024T", 1, 1, false, supervise.Amounts{1500, 50, 30}},
+		{"not within a guarantee", "chipA", "cpu=2,disk=200B", 1, 1, true, supervise.Amounts{}},
+		{"a broken tag", "chipB", "disk=many", 1, 1, false, supervise.Amounts{1000, 50, 0}},
+	} {
+		j := backends.Job{ID: backends.ID{Job: 1}, State: backends.Running, Project: c.project, Slots: c.slots, Hosts: []backends.Placement{{Host: "h1", Slots: c.there}}}
+		if c.tag != "" {
+			j.Tag = "allotment:1;step=x;minimum=" + strings.NewReplacer("=", "%3D").Replace(c.tag) + ";"
+		}
+		farm := &backends.Snapshot{Hosts: []backends.Host{{Name: "h1"}}, Jobs: []backends.Job{j}}
+		got := promises("slurm", farm, []plan.Class{{Within: !c.beyond}}, &limits, false)["h1"].Jobs[0].Minimum
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// R48: the owner of a job sees how much of its minimum counts.
+func TestMinimumInWords(t *testing.T) {
+	on := settings.Limits{Mode: settings.LimitsOn, Slot: settings.Promised{CPU: 1}, Most: settings.PromisedPart{Disk: pointerTo[unit.Size](100 << 20)}}
+	off := on
+	off.Mode = settings.LimitsOff
+	for _, c := range []struct {
+		minimum backends.Minimum
+		limits  settings.Limits
+		within  bool
+		state   backends.State
+		want    string
+	}{
+		{backends.Minimum{}, on, true, backends.Running, ""},
+		{backends.Minimum{CPU: 1000, Disk: 200 << 20}, on, true, backends.Running, "1 core; 200M/s of disk"},
+		{backends.Minimum{CPU: 2500, Disk: 300 << 20, Network: 1000}, on, true, backends.Pending, "2.5 cores, of which the site allows 2 cores (limits.most); 300M/s of disk, of which the site allows 200M/s (limits.most); 1000B/s of network, of which the site allows nothing (limits.most)"},
+		{backends.Minimum{Disk: 300 << 20}, on, false, backends.Running, "300M/s of disk: it does not count, since the job is not within a guarantee"},
+		{backends.Minimum{Disk: 300 << 20}, off, true, backends.Running, "300M/s of disk: it does not count, since jobs are promised nothing here beside slots (limits.mode: off)"},
+		{backends.Minimum{Disk: 300 << 20}, on, true, backends.Done, ""},
+	} {
+		j := backends.Job{State: c.state, Slots: 2, Tag: backends.Tag{Minimum: c.minimum}.String()}
+		if got := minimumInWords(&c.limits, &j, c.within); got != c.want {
+			t.Errorf("%+v: %q\nwant %q", c.minimum, got, c.want)
+		}
 	}
 }

@@ -3,18 +3,22 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // Limits is the config file's section limits: what jobs within a guarantee were promised beside their slots,
-// and what is done so that they have it (R47).
+// and what is done so that they have it (R47, R48).
 type Limits struct {
-	Mode    LimitsMode `yaml:"mode"`
-	Slot    Promised   `yaml:"slot"`    // what each slot of a job within a guarantee was promised
-	Disk    unit.Size  `yaml:"disk"`    // bytes that the disks of a host read and write in a second; 0: it is found out
-	Network unit.Size  `yaml:"network"` // bytes that a host sends in a second; likewise
-	Kill    bool       `yaml:"kill"`    // a job that has more memory than it asked for, and is not to be requeued, may be killed to save its host
+	Mode     LimitsMode              `yaml:"mode"`
+	Slot     Promised                `yaml:"slot"`     // what each slot of a job within a guarantee was promised
+	Projects map[string]PromisedPart `yaml:"projects"` // instead of Slot, of these projects' jobs
+	Most     PromisedPart            `yaml:"most"`     // what a job's minimum counts up to, for each of its slots; what is not named is Slot's
+	Disk     unit.Size               `yaml:"disk"`     // bytes that the disks of a host read and write in a second; 0: it is found out
+	Network  unit.Size               `yaml:"network"`  // bytes that a host sends in a second; likewise
+	Kill     bool                    `yaml:"kill"`     // a job that has more memory than it asked for, and is not to be requeued, may be killed to save its host
 }
 
 // Promised is an amount of what a host has, in each second; 0: nothing.
@@ -23,6 +27,34 @@ type Promised struct {
 	Disk    unit.Size `yaml:"disk"`    // bytes read and written
 	Network unit.Size `yaml:"network"` // bytes sent
 }
+
+// PromisedPart is a Promised of which some may be named, and the rest is another one's.
+type PromisedPart struct {
+	CPU     *float64   `yaml:"cpu"`
+	Disk    *unit.Size `yaml:"disk"`
+	Network *unit.Size `yaml:"network"`
+}
+
+// over returns what the part names, and the rest of p.
+func (part PromisedPart) over(p Promised) Promised {
+	if part.CPU != nil {
+		p.CPU = *part.CPU
+	}
+	if part.Disk != nil {
+		p.Disk = *part.Disk
+	}
+	if part.Network != nil {
+		p.Network = *part.Network
+	}
+	return p
+}
+
+// Bounds of the section.
+const (
+	maxLimitsProjects = 1000
+	maxPromisedCores  = 1000
+	maxPromisedBytes  = 1 << 40
+)
 
 // LimitsMode says what agents do about promises that are not kept.
 type LimitsMode string
@@ -50,15 +82,49 @@ func DefaultLimits() Limits { return Limits{Mode: LimitsOff, Slot: Promised{CPU:
 // Looks reports whether agents look at promises at all.
 func (l Limits) Looks() bool { return l.Mode != LimitsOff }
 
+// SlotOf returns what each slot of a project's jobs within a guarantee was promised.
+func (l Limits) SlotOf(project string) Promised { return l.Projects[project].over(l.Slot) }
+
+// MostOfSlot returns what a job's minimum counts up to, for each of its slots.
+func (l Limits) MostOfSlot() Promised { return l.Most.over(l.Slot) }
+
 // Validate says what is wrong with the section, if anything.
 func (l Limits) Validate() error {
+	if n := len(l.Projects); n > maxLimitsProjects {
+		return fmt.Errorf("projects: %d: at most %d", n, maxLimitsProjects)
+	}
+	if err := l.Slot.check("slot"); err != nil {
+		return err
+	}
+	if err := l.MostOfSlot().check("most"); err != nil {
+		return err
+	}
+	nothing := l.Slot == (Promised{}) && l.MostOfSlot() == (Promised{})
+	for _, project := range slices.Sorted(maps.Keys(l.Projects)) {
+		p := l.SlotOf(project)
+		if err := p.check("projects." + project); err != nil {
+			return err
+		}
+		nothing = nothing && p == (Promised{})
+	}
 	switch {
-	case !(l.Slot.CPU >= 0 && l.Slot.CPU <= 1000):
-		return fmt.Errorf("slot.cpu: %v: want 0 to 1000 cores", l.Slot.CPU)
-	case l.Slot.Disk < 0 || l.Slot.Network < 0 || l.Disk < 0 || l.Network < 0:
+	case l.Disk < 0 || l.Network < 0:
 		return errors.New("a negative amount: want 0 or more bytes a second")
-	case l.Looks() && l.Slot == (Promised{}):
+	case l.Looks() && nothing:
 		return errors.New("slot: jobs within a guarantee are promised nothing: name cpu, disk or network")
+	}
+	return nil
+}
+
+// check says what is wrong with the amounts of a key, if anything.
+func (p Promised) check(key string) error {
+	if !(p.CPU >= 0 && p.CPU <= maxPromisedCores) {
+		return fmt.Errorf("%s.cpu: %v: want 0 to %d cores", key, p.CPU, maxPromisedCores)
+	}
+	for name, bytes := range map[string]unit.Size{"disk": p.Disk, "network": p.Network} {
+		if bytes < 0 || bytes > maxPromisedBytes {
+			return fmt.Errorf("%s.%s: %v: want 0 to %v a second", key, name, bytes, unit.Size(maxPromisedBytes))
+		}
 	}
 	return nil
 }
