@@ -430,14 +430,14 @@ troubles() {
 # ---- limits: jobs have what they were promised beside their slots ---------------
 
 # What one job of ann's and two of ben's do on n2, and in how many threads; how much there is of it for one
-# alone; and which part of that each slot of ann's is promised.
+# alone; and which part of that ann's says that it needs at least.
 readonly resources=(cpu disk network)
 declare -A promised_part=([cpu]=0.75 [disk]=0.75 [network]=0.5) # a VM that is emulated sends less where others do
 declare -A does=([cpu]=cpu [disk]=disk [network]=network=n1:9000) alone=() minimum=()
 
-# load RESOURCE THREADS USER: prints the job's ID.
+# load RESOURCE THREADS USER [MINIMUM]: prints the job's ID.
 load() {
-    as "$3" "sbatch --parsable -w n2 --mem=100 -o /var/tmp/load/$1-$3-%j --wrap 'flock --shared /run/load true; exec /mnt/share/hostload -forever ${does[$1]} -threads $2 -dir /var/tmp/load'"
+    as "$3" "${4:+ALLOTMENT_MIN=$4} sbatch --parsable -w n2 --mem=100 -o /var/tmp/load/$1-$3-%j --wrap 'flock --shared /run/load true; exec /mnt/share/hostload -forever ${does[$1]} -threads $2 -dir /var/tmp/load'"
 }
 
 # rates SECONDS FILE...: what each used in a second, in the SECONDS that follow 10 s after the last had begun.
@@ -460,10 +460,10 @@ rates() {
         }' "${files[@]}"
 }
 
-# beside RESOURCE: starts the three jobs, which wait; sets jobs and files.
+# beside RESOURCE [MINIMUM]: starts the three jobs, which wait; sets jobs and files.
 beside() {
     hold_loads
-    jobs=("$(load "$1" 1 ann)" "$(load "$1" 8 ben)" "$(load "$1" 8 ben)")
+    jobs=("$(load "$1" 1 ann "${2:-}")" "$(load "$1" 8 ben)" "$(load "$1" 8 ben)")
     files=("/var/tmp/load/$1-ann-${jobs[0]}" "/var/tmp/load/$1-ben-${jobs[1]}" "/var/tmp/load/$1-ben-${jobs[2]}")
     within 60 n1 "$1: three jobs are on n2" 'test "$(squeue -h -t R -w n2 | wc -l)" = 3'
 }
@@ -520,7 +520,7 @@ limits() {
         alone[$r]=$(rates 10 "/var/tmp/load/$r-ann-$who" | cut -d' ' -f1)
         minimum[$r]=$(awk -v n="${alone[$r]}" -v part="${promised_part[$r]}" 'BEGIN { printf "%.0f", n * part }')
         ctl scancel "$who"
-        within 60 n1 "$r: one alone has ${alone[$r]} a second, and is promised ${minimum[$r]}" 'test -z "$(squeue -h)"'
+        within 60 n1 "$r: one alone has ${alone[$r]} a second, and needs ${minimum[$r]} at least" 'test -z "$(squeue -h)"'
     done
     for r in "${resources[@]}"; do
         beside "$r"
@@ -531,15 +531,17 @@ limits() {
         awk -v least="${minimum[$r]}" '{ exit $1 * 2 >= least }' <<<"$got" || die "that is half of ${minimum[$r]} or more"
     done
 
-    local -A slot=([cpu]=$(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }') [disk]=$((minimum[disk] >> 10))K [network]=$((minimum[network] >> 10))K)
+    local -A most=([cpu]=$(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }') [disk]=$((minimum[disk] >> 10))K [network]=$((minimum[network] >> 10))K)
+    local -A called=([cpu]=cpu [disk]=disk [network]=net)
     for who in "${hosts[@]}"; do configure "$who" ahostd "$classes"; done
     limiting on
     for r in "${resources[@]}"; do
-        # Nothing else is promised: a limit of another resource would help as well.
-        for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {$([ "$r" = cpu ] || echo "cpu: 0, ")$r: ${slot[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
+        # Its slot is promised nothing: a limit of another resource would help as well.
+        for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {cpu: 0}, most: {$r: ${most[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
         restart_agents
-        beside "$r"
+        beside "$r" "${called[$r]}=${most[$r]}"
         promised 3 1
+        ctl pba explain "${jobs[0]}" | grep '^Minimum: '
         knobs >"$dir/knobs"
         printf 'job_%s/\n' "${jobs[@]:1}" >"$dir/known"
         release load
