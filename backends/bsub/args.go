@@ -12,6 +12,7 @@ import (
 type Line struct {
 	Help    bool // -h, -help, --help
 	Version bool // -V, --version
+	Advise  bool // --advise: nothing is submitted
 	Command []string
 
 	uses     []use
@@ -87,6 +88,10 @@ func scan(args, revocable []string) (Line, error) {
 			continue
 		case "-V", "--version":
 			line.Version = true
+			args = args[1:]
+			continue
+		case AdviseOption:
+			line.Advise = true
 			args = args[1:]
 			continue
 		}

@@ -16,8 +16,11 @@ const (
 	batchOption = "--batch"
 )
 
-// minOption is one that bsub does not have.
-const minOption = "--min"
+// Options that bsub does not have.
+const (
+	minOption    = "--min"
+	AdviseOption = "--advise"
+)
 
 var errBatch = errors.New("its jobs and their commands are in the file; give none beside it")
 

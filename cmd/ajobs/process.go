@@ -6,10 +6,8 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/yamlplain"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -51,7 +50,7 @@ type process struct {
 func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
-		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
+		user: account.OwnName, host: hostName, now: time.Now, submitContext: submit.Context,
 		group: groupOf, open: openConfigured, filter: changeThroughFilter, outlook: outlook, explained: explained,
 		allotd: askAllotd, uses: usesOf, stateOf: stateOf,
 	}
@@ -108,13 +107,6 @@ func convert(in io.Reader, out, stderr io.Writer) int {
 		return shell.ExitFailure
 	}
 	return shell.ExitOK
-}
-
-func userName() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return strconv.Itoa(os.Getuid())
 }
 
 // hostName is this host's name without its domain.

@@ -36,6 +36,9 @@ func runSubmit(ctx context.Context, p process, args []string, out io.Writer) err
 		return err
 	}
 	defer func() { _ = queue.Close() }()
+	if line.Advise {
+		return p.advise(ctx, queue, line, out)
+	}
 	if find := queue.Abilities().Bsub; find != nil {
 		shell.CatchSignals(ctx)
 		native, err := find(ctx)
@@ -238,6 +241,7 @@ func submitHelp(options []bsub.Option) string {
 			refused = append(refused, o.Name)
 		}
 	}
+	fmt.Fprintf(&b, "   %-34s %s\n", bsub.AdviseOption, adviseUsage)
 	fmt.Fprintf(&b, "   %-34s %s\n", "-h, --help", "print this")
 	fmt.Fprintf(&b, "   %-34s %s\n", "-V, --version", "print version and commit")
 	b.WriteString("\n   Ignored with a warning:\n" + wrapped(ignored) + "\n   Refused:\n" + wrapped(refused))

@@ -27,7 +27,7 @@ func bob(t *testing.T, q *fake.Queue, stdin string, words ...string) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	p := process{
-		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, now: fake.Now,
+		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, now: fake.Now, user: func() string { return "bob" },
 		submitContext: func() (bsub.Context, error) {
 			return bsub.Context{Now: fake.Now(), Dir: "/work", Env: []string{"A=1"}, Umask: 0o27}, nil
 		},

@@ -15,11 +15,13 @@ const (
 asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
 asub [options] < SCRIPT                  its #BSUB lines are options too
 asub [options] --batch FILE              each of its lines is such a command line`
-	submitDescription = `The options are those of LSF's bsub, and --min. Memory is that of the whole job: 512M,
+	submitDescription = `The options are those of LSF's bsub, --min and --advise. Memory is that of the whole job: 512M,
 16G; a plain number is MB. With ALLOTMENT_PREEMPT=suspend in the environment the job is
 suspended, not requeued, if it is preempted for another project; with
 ALLOTMENT_CHECKPOINT=SIGUSR1:30s it is asked to save itself before it is requeued.`
 )
+
+const adviseUsage = "submit nothing, and print which -M, -n and -W the job should have, by your jobs of the last 30 days that were like it: of the same project, step and name but for its numbers"
 
 // submitGrammar returns asub's command line, from the one definition of its options.
 func submitGrammar() *grammar.Command {
@@ -48,6 +50,7 @@ func submitGrammar() *grammar.Command {
 		}
 		c.Options = append(c.Options, grammar.Option{Names: names(o), Value: o.Arg, Usage: o.Note, Hidden: o.Treatment != backends.Honoured})
 	}
+	c.Options = append(c.Options, grammar.Option{Names: []string{bsub.AdviseOption}, Usage: adviseUsage})
 	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
 	c.Description += "\n\nOf bsub's other options these are ignored with a warning: " + strings.Join(ignored, " ") +
 		"; and these are refused: " + strings.Join(refused, " ") + "."

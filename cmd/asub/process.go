@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -23,6 +24,7 @@ type process struct {
 	stderr        io.Writer
 	stdinTerminal bool
 	now           func() time.Time
+	user          func() string // the name of the account that runs it; "": it has none
 	submitContext func() (bsub.Context, error)
 	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
 	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submit.Result
@@ -33,7 +35,7 @@ func thisProcess() process {
 	return process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		stdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
-		now:           time.Now, submitContext: submit.Context,
+		now:           time.Now, user: account.OwnName, submitContext: submit.Context,
 		open: openConfigured, submit: submitThroughFilter, exec: command.Exec,
 	}
 }

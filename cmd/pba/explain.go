@@ -114,6 +114,9 @@ func printStory(out io.Writer, t *desk.Story) {
 	if t.Progress != "" {
 		line("Progress: %s", t.Progress)
 	}
+	if t.Ends != "" {
+		line("Expected to end: %s.", t.Ends)
+	}
 	if t.Minimum != "" {
 		line("Minimum: %s.", t.Minimum)
 	}

@@ -36,6 +36,14 @@ const lookupTime = 10 * time.Second
 // noEntry is getent's exit status where the name service has answered no.
 const noEntry = 2
 
+// OwnName returns the name of this process's user, or its number, if it has none.
+func OwnName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
 // Lookup returns the user of an ID. It takes as long as the name service does, 10 s at
 // most. An error that does not wrap ErrUnknown means that nothing is known.
 func Lookup(ctx context.Context, uid uint32) (Account, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/profile"
 )
 
 // shownActs is the number of the last acts upon a job that are shown.
@@ -39,6 +40,7 @@ type Story struct {
 	Progress   string               `json:"progress,omitempty"`
 	KeptOn     string               `json:"kept_on,omitempty"` // which host has its state, where hosts keep that: in words
 	Minimum    string               `json:"minimum,omitempty"` // what its owner says that it needs at least, and how much of that counts: in words
+	Ends       string               `json:"ends,omitempty"`    // when it is expected to, where enough is known: in words
 	Limited    []string             `json:"limited,omitempty"` // what its host limits now, since when and why: in words
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
@@ -92,7 +94,49 @@ type Explained struct {
 // queue of one that has ended.
 func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
 	x := d.ExplainEach(ctx, []backends.ID{id}, false)[0]
+	if x.Err == nil {
+		x.Story.Ends = d.ends(ctx, x.Story)
+	}
 	return x.Story, x.Err
+}
+
+// endsTime bounds how long the queue is asked for past jobs.
+const endsTime = 10 * time.Second
+
+// ends says when a running job is expected to end, by its owner's past jobs that were like it (R45); "": that is not
+// known, or the queue does not say.
+func (d *Desk) ends(ctx context.Context, t *Story) string {
+	history := d.queue.Abilities().History
+	if history == nil || t.State != backends.Running || t.Started.IsZero() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, endsTime)
+	defer cancel()
+	kind := profile.KindOf(&backends.Job{Name: t.Name, Project: t.Project, Step: t.Step}, t.command(ctx, d.queue))
+	found, err := history(ctx, kind.Query(t.User, d.Now()))
+	if err != nil {
+		return ""
+	}
+	e, known := profile.Predict(kind.RunsOf(found.Jobs), d.Now().Sub(t.Started))
+	if !known {
+		return ""
+	}
+	at := func(after time.Duration) string { return t.Started.Add(after).Local().Format("2006-01-02 15:04") }
+	return fmt.Sprintf("about %s, three of four between %s and %s, by %d jobs like it that took longer than it has run", at(e.Expected), at(e.Early), at(e.Late), e.Runs)
+}
+
+// command returns what a job without a name runs, where the queue keeps that.
+func (t *Story) command(ctx context.Context, queue backends.Backend) []string {
+	record := queue.Abilities().Record
+	id, err := backends.ParseID(t.ID)
+	if t.Name != "" || record == nil || err != nil {
+		return nil
+	}
+	r, err := record(ctx, id)
+	if err != nil {
+		return nil
+	}
+	return r.Spec.Command
 }
 
 // ExplainEach is Explain for several jobs, in their order, from one snapshot and one decision;

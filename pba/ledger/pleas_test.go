@@ -43,6 +43,6 @@ func TestPleas(t *testing.T) { // R47
 	set("h2", 4*time.Second)
 	is(4*time.Second, plea("h1", 9, 3*time.Second))
 	is(time.Second+pleaLasts, plea("h1", 9, pleaLasts))
-	is(2*time.Second+pleaLasts)
+	is(2*time.Second + pleaLasts)
 	is(0) // the clock was put back
 }

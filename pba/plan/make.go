@@ -31,9 +31,9 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	served.keep()                      // the standby of the pools
 	served.relieve()                   // hosts that lack memory
 	served.enlarge()
-	served.lower()                     // jobs that reserved hosts and rank lower now
-	books.handOver()                   // beneficiaries, into slots that were freed
-	books.unpin()                      // what ended reclaims leave
+	served.lower()   // jobs that reserved hosts and rank lower now
+	books.handOver() // beneficiaries, into slots that were freed
+	books.unpin()    // what ended reclaims leave
 	books.release()
 	books.moveReservations()
 	books.unreserve()

@@ -31,6 +31,34 @@ func KindOf(j *backends.Job, command []string) Kind {
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
+// Past is what is looked at of the past.
+const (
+	Days     = 30
+	mostPast = 500 // jobs
+)
+
+// Query selects a user's jobs of a kind. Of those without a name RunsOf decides.
+func (k Kind) Query(user string, now time.Time) backends.PastQuery {
+	return backends.PastQuery{Since: now.AddDate(0, 0, -Days), User: user, Most: mostPast, Keep: func(j *backends.Job) bool {
+		is := KindOf(j, nil)
+		return is == k || j.Name == "" && is.Project == k.Project && is.Step == k.Step
+	}}
+}
+
+// RunsOf returns the runs of a kind's jobs.
+func (k Kind) RunsOf(past []backends.Past) (all []Run) {
+	for i := range past {
+		p := &past[i]
+		if p.Record == nil || KindOf(&p.Job, p.Record.Spec.Command) != k {
+			continue
+		}
+		if r, done := RunOf(p); done {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // Run is a run that ended by itself, with exit status 0.
 type Run struct {
 	Slots  int
