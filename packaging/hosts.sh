@@ -432,7 +432,7 @@ troubles() {
 # What one job of ann's and two of ben's do on n2, and in how many threads; how much there is of it for one
 # alone; and which part of that ann's says that it needs at least.
 readonly resources=(cpu disk network)
-declare -A promised_part=([cpu]=0.75 [disk]=0.75 [network]=0.5) # a VM that is emulated sends less where others do
+declare -A promised_part=([cpu]=0.75 [disk]=0.75 [network]=0.3) # a VM that is emulated sends less where others do
 declare -A does=([cpu]=cpu [disk]=disk [network]=network=n1:9000) alone=() minimum=()
 
 # load RESOURCE THREADS USER [MINIMUM]: prints the job's ID.
@@ -510,7 +510,7 @@ promised() {
 }
 
 limits() {
-    local r jobs files got who
+    local r jobs files got who all
     enrolled
     sink n1
     for r in "${resources[@]}"; do
@@ -529,6 +529,7 @@ limits() {
         ctl scancel "${jobs[@]}"
         within 60 n1 "$r, without limits: $got" 'test -z "$(squeue -h)"'
         awk -v least="${minimum[$r]}" '{ exit $1 * 2 >= least }' <<<"$got" || die "that is half of ${minimum[$r]} or more"
+        all=$(awk '{ printf "%.0f", ($1 + $2 + $3) * 0.9 }' <<<"$got") # of the network, in the end
     done
 
     local -A most=([cpu]=$(awk -v n="${minimum[cpu]}" 'BEGIN { printf "%.3f", n / 1e9 }') [disk]=$((minimum[disk] >> 10))K [network]=$((minimum[network] >> 10))K)
@@ -537,7 +538,7 @@ limits() {
     limiting on
     for r in "${resources[@]}"; do
         # Its slot is promised nothing: a limit of another resource would help as well.
-        for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {cpu: 0}, most: {$r: ${most[$r]}}, network: $((alone[network] / 1024 * 6 / 10))K}"; done
+        for who in "${hosts[@]}"; do configure "$who" limits "{mode: on, slot: {cpu: 0}, most: {$r: ${most[$r]}}, network: $((all >> 10))K}"; done
         restart_agents
         beside "$r" "${called[$r]}=${most[$r]}"
         promised 3 1

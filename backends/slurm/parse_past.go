@@ -15,7 +15,7 @@ import (
 // texts are the last ones.
 var pastFields = []string{
 	"JobID", "JobIDRaw", "State", "ExitCode", "User", "Partition", "Submit", "Start", "End", "UserCPU", "SystemCPU", "MaxRSS",
-	"AllocCPUS", "ReqCPUS", "NodeList", "Account", "WCKey", "Comment", "JobName",
+	"AllocCPUS", "ReqCPUS", "NodeList", "ReqTRES", "TimelimitRaw", "Account", "WCKey", "Comment", "JobName",
 }
 
 // maxPast bounds the lines of sacct that are read.
@@ -32,6 +32,8 @@ type pastRow struct {
 	submitted time.Time // requeued: when it came back into the queue
 	run       backends.RunRecord
 	slots     int
+	memory    int64         // that it asked for
+	limit     time.Duration // of its time; 0: none
 	hosts     []string
 	project   string
 	name      string
@@ -96,7 +98,7 @@ func parsePastRow(f []string, from ProjectFrom) (p pastRow, err error) {
 		}
 	}
 	state, by, _ := strings.Cut(f[2], " by ")
-	p = pastRow{id: id, state: strings.TrimSuffix(state, "+"), by: by, user: f[4], queue: f[5], name: f[18]}
+	p = pastRow{id: id, state: strings.TrimSuffix(state, "+"), by: by, user: f[4], queue: f[5], name: f[20]}
 	if p.status, err = parseStatus(cmp.Or(f[3], "0:0")); err != nil {
 		return p, err
 	}
@@ -124,13 +126,19 @@ func parsePastRow(f []string, from ProjectFrom) (p pastRow, err error) {
 			return p, err
 		}
 	}
+	if p.memory, err = parseTRES(f[15]); err != nil {
+		return p, err
+	}
+	if minutes, err := strconv.ParseInt(f[16], 10, 32); err == nil { // else there is none, or the partition's
+		p.limit = time.Duration(minutes) * time.Minute
+	}
 	switch from {
 	case FromWCKey:
-		p.project = strings.TrimPrefix(f[16], "*")
+		p.project = strings.TrimPrefix(f[18], "*")
 	case FromComment:
-		p.project, _, _ = strings.Cut(f[17], " ")
+		p.project, _, _ = strings.Cut(f[19], " ")
 	case FromAccount:
-		p.project = f[15]
+		p.project = f[17]
 	}
 	return p, nil
 }
@@ -207,7 +215,7 @@ func pastJob(rows []*pastRow) backends.Past {
 	last := rows[len(rows)-1]
 	record := &backends.Record{}
 	j := backends.Job{
-		ID: last.id, Name: last.name, User: last.user, Queue: last.queue, State: unended[last.state], Slots: last.slots,
+		ID: last.id, Name: last.name, User: last.user, Queue: last.queue, State: unended[last.state], Slots: last.slots, Memory: last.memory, RunLimit: last.limit,
 		Submitted: rows[0].submitted, Started: last.run.Started,
 	}
 	j.Project, j.Step = backends.SplitProject(last.project)

@@ -12,17 +12,17 @@ import (
 
 // sacctOf is what Slurm 22.05.8 printed of a job that was done, one that was cancelled, one that
 // was requeued and waits, and one of an array; @ parts the fields.
-const sacctOf = `1@1@COMPLETED@0:0@ann@main@100@120@180@01:02.500@00:00:01@@1@1@node1@chipa@@@a b|c@
-1.batch@1.batch@COMPLETED@0:0@@@120@120@180@00:00@00:00@2200K@1@1@node1@chipa@@@batch@
-3@3@CANCELLED by 0@0:0@ann@main@100@120@122@00:00:00@00:00:00@@1@1@node1@chipa@@@k
+const sacctOf = `1@1@COMPLETED@0:0@ann@main@100@120@180@01:02.500@00:00:01@@1@1@node1@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@a b|c@
+1.batch@1.batch@COMPLETED@0:0@@@120@120@180@00:00@00:00@2200K@1@1@node1@@@chipa@@@batch@
+3@3@CANCELLED by 0@0:0@ann@main@100@120@122@00:00:00@00:00:00@@1@1@node1@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@k
 k@
-3.batch@3.batch@CANCELLED@0:15@@@120@120@122@00:00@00:00@@1@1@node1@chipa@@@batch@
-4@4@REQUEUED@0:0@bob@main@100@110@122@00:00:00@00:00:00@@6@6@node[1-2]@chipa@@@rq@
-4@4@PENDING@0:0@bob@main@122@Unknown@Unknown@00:00:00@00:00:00@@0@6@None assigned@chipa@@@rq@
-2_1@5@FAILED@3:0@bob@main@100@120@121@00:00:00@00:00:00@@1@1@node1@chipa@@@w@
-2_[2-9]@2@PENDING@0:0@bob@main@100@Unknown@Unknown@00:00:00@00:00:00@@0@1@None assigned@chipa@@@w@
-6@6@CANCELLED by 7@0:0@bob@main@100@None@130@00:00:00@00:00:00@@0@2@None assigned@chipa@@@w@
-7@7@RUNNING@0:0@bob@main@100@120@Unknown@00:00:00@00:00:00@@1@1@node1@chipa@@@w@
+3.batch@3.batch@CANCELLED@0:15@@@120@120@122@00:00@00:00@@1@1@node1@@@chipa@@@batch@
+4@4@REQUEUED@0:0@bob@main@100@110@122@00:00:00@00:00:00@@6@6@node[1-2]@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@rq@
+4@4@PENDING@0:0@bob@main@122@Unknown@Unknown@00:00:00@00:00:00@@0@6@None assigned@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@rq@
+2_1@5@FAILED@3:0@bob@main@100@120@121@00:00:00@00:00:00@@1@1@node1@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@w@
+2_[2-9]@2@PENDING@0:0@bob@main@100@Unknown@Unknown@00:00:00@00:00:00@@0@1@None assigned@billing=1,cpu=1,mem=100M,node=1@60@chipa@@@w@
+6@6@CANCELLED by 7@0:0@bob@main@100@None@130@00:00:00@00:00:00@@0@2@None assigned@billing=1,cpu=1,mem=100M,node=1@Partition_Limit@chipa@@@w@
+7@7@RUNNING@0:0@bob@main@100@120@Unknown@00:00:00@00:00:00@@1@1@node1@billing=1,cpu=1,mem=100M,node=1@UNLIMITED@chipa@@@w@
 `
 
 func readPast(t *testing.T, text string, piece int) []pastRow {
@@ -51,7 +51,7 @@ func TestPastJobsOfSacct(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := func(id int64, index int, user string, state backends.State, slots int) backends.Job {
-			return backends.Job{ID: backends.ID{Job: id, Index: index}, Name: "w", User: user, Project: "chipa", Queue: "main", State: state, Slots: slots, Submitted: at(100), Started: at(120)}
+			return backends.Job{ID: backends.ID{Job: id, Index: index}, Name: "w", User: user, Project: "chipa", Queue: "main", State: state, Slots: slots, Memory: 100 << 20, RunLimit: time.Hour, Submitted: at(100), Started: at(120)}
 		}
 		on := []backends.Placement{{Host: "node1", Slots: 1}}
 		done, killed, waits, failed, never := job(1, 0, "ann", backends.Done, 1), job(3, 0, "ann", backends.Exited, 1), job(4, 0, "bob", backends.Pending, 6), job(2, 1, "bob", backends.Exited, 1), job(6, 0, "bob", backends.Exited, 2)
@@ -59,7 +59,7 @@ func TestPastJobsOfSacct(t *testing.T) {
 		killed.Name, killed.Hosts, killed.Ended, killed.ExitCode, killed.Reason = "k\nk", on, at(122), 143, "cancelled by root"
 		waits.Name, waits.Started, waits.Requeues = "rq", time.Time{}, 1
 		failed.Hosts, failed.Ended, failed.ExitCode = on, at(121), 3
-		never.Started, never.Ended, never.ExitCode, never.Reason = time.Time{}, at(130), 143, "cancelled by bob"
+		never.Started, never.Ended, never.ExitCode, never.Reason, never.RunLimit = time.Time{}, at(130), 143, "cancelled by bob", 0
 		run := func(host string, from, to int64, code int, why string) *backends.Record {
 			return &backends.Record{Runs: []backends.RunRecord{{Run: 1, Host: host, Started: at(from), Ended: at(to), ExitCode: code, Why: why}}}
 		}
@@ -98,7 +98,7 @@ func TestPastOfABrokenSacct(t *testing.T) {
 	}
 	for from, want := range map[ProjectFrom]string{FromWCKey: "key", FromComment: "note"} {
 		f := strings.Split(strings.TrimSuffix(strings.SplitN(sacctOf, "\n", 2)[0], "@"), "@")
-		f[16], f[17] = "*key", "note and more"
+		f[18], f[19] = "*key", "note and more"
 		if p, err := parsePastRow(f, from); err != nil || p.project != want {
 			t.Errorf("%v: %q, %v", from, p.project, err)
 		}

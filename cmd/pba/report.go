@@ -39,6 +39,7 @@ func reportCommand(p process) *cli.Command {
 		{"waits", "how long jobs and reclaims waited", desk.WaitKeys, reportWaits},
 		{"victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", desk.VictimKeys, reportVictims},
 		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, onDesk(reportDummies)},
+		{"waste", "memory and processors that jobs asked for and did not use, and what they should ask for", nil, onDesk(reportWaste)},
 		{"forecast", "coming weeks: allocated slots, and expected use", nil, onDesk(reportForecast)},
 	} {
 		c.Subcommands = append(c.Subcommands, kind.command(p))
@@ -271,6 +272,24 @@ func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 		return err
 	}
 	return table.Print(out, o.format, tableOf(r.Table()), r)
+}
+
+func reportWaste(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	w, err := d.WastedBy(ctx, o.Period)
+	if err != nil {
+		return err
+	}
+	if w.Note != "" {
+		fmt.Fprintf(o.stderr, "pba: warning: %s\n", shell.OneLine(w.Note))
+	}
+	if w.Older > 0 {
+		fmt.Fprintf(o.stderr, "pba: warning: %s before these were not looked at\n", printable.Count(w.Older, "job"))
+	}
+	if len(w.Kinds) == 0 && o.format == table.Text {
+		_, err := fmt.Fprintf(out, "No job was done since %s, as far as the queue shows.\n", beginOf(w.Period))
+		return err
+	}
+	return table.Print(out, o.format, tableOf(w.Table()), w)
 }
 
 func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {

@@ -15,9 +15,9 @@ import (
 
 // Kind is what jobs that do the same have in common.
 type Kind struct {
-	Project string
-	Step    string
-	Command string // the job's name with its numbers as #, or what it runs, if it has none
+	Project string `json:"project"`
+	Step    string `json:"step,omitempty"`
+	Command string `json:"command"` // the job's name with its numbers as #, or what it runs, if it has none
 }
 
 // KindOf returns the kind of a job. The command is used where it has no name.
