@@ -312,7 +312,7 @@ func (d *decider) claims(r Resource) (shares []share, first *share) {
 		// What it uses it may use because others are limited.
 		s.needs = s.short || j.Minimum[r] > 0 && j.Uses[r] > 0 && contended[j.Name]
 		s.wants = max(0, grown(j.Uses[r])-s.claim)
-		if waits || d.limited(j.Name, r) != nil && 5*grown(j.Uses[r]) >= 4*d.value(j, r) {
+		if waits || d.limited(j.Name, r) != nil && 10*j.Uses[r] >= 9*d.value(j, r) {
 			s.wants = math.MaxInt64
 		}
 		if s.short { // whether it wants more than its minimum will be seen when it has that
