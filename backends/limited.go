@@ -17,27 +17,7 @@ const (
 // words: what is limited and for which job, on which host, since when in this zone, and until when. A limit is of a
 // run on a host: it ends with that, too.
 func (r *Record) Limited(zone *time.Location) (all []string) {
-	type limit struct {
-		*HistoryLine
-		resource string
-	}
-	var open []limit
-	for i := range r.History {
-		l := &r.History[i]
-		resource, _, _ := strings.Cut(l.Detail, ",")
-		switch l.Event {
-		case "started": // on further hosts, too, where it runs on several
-			open = slices.DeleteFunc(open, func(o limit) bool { return o.Host == l.Host || o.Run < l.Run })
-		case "ended":
-			open = slices.DeleteFunc(open, func(o limit) bool { return o.Host == l.Host && o.Run <= l.Run })
-		case "limited", "unlimited":
-			open = slices.DeleteFunc(open, func(o limit) bool { return o.Host == l.Host && o.resource == resource })
-			if l.Event == "limited" {
-				open = append(open[max(0, len(open)-maxLimited+1):], limit{l, resource})
-			}
-		}
-	}
-	for _, o := range open {
+	for _, o := range r.openLimits() {
 		detail := o.Detail
 		if len(detail) > maxLimitedText {
 			detail = strings.ToValidUTF8(detail[:maxLimitedText], "") + "…"
@@ -45,4 +25,39 @@ func (r *Record) Limited(zone *time.Location) (all []string) {
 		all = append(all, Escape(fmt.Sprintf("%s, on %s since %s, until that is not needed any more", detail, o.Host, o.At.In(zone).Format(time.TimeOnly))))
 	}
 	return all
+}
+
+// LimitedOn returns the resources of which the job has a limit in force on a host, by its history.
+func (r *Record) LimitedOn(host string) (all []string) {
+	for _, o := range r.openLimits() {
+		if o.Host == host {
+			all = append(all, o.resource)
+		}
+	}
+	return all
+}
+
+// openLimit is a line that begins a limit.
+type openLimit struct {
+	*HistoryLine
+	resource string
+}
+
+func (r *Record) openLimits() (open []openLimit) {
+	for i := range r.History {
+		l := &r.History[i]
+		resource, _, _ := strings.Cut(l.Detail, ",")
+		switch l.Event {
+		case "started": // on further hosts, too, where it runs on several
+			open = slices.DeleteFunc(open, func(o openLimit) bool { return o.Host == l.Host || o.Run < l.Run })
+		case "ended":
+			open = slices.DeleteFunc(open, func(o openLimit) bool { return o.Host == l.Host && o.Run <= l.Run })
+		case "limited", "unlimited":
+			open = slices.DeleteFunc(open, func(o openLimit) bool { return o.Host == l.Host && o.resource == resource })
+			if l.Event == "limited" {
+				open = append(open[max(0, len(open)-maxLimited+1):], openLimit{l, resource})
+			}
+		}
+	}
+	return open
 }

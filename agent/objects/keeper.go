@@ -172,6 +172,9 @@ func (k *Keeper) loadObject(job state.Job) error {
 		o.Changed = at
 	}
 	k.table.Add(job, o)
+	for _, resource := range r.LimitedOn(k.o.Host) { // an ahostd that was killed has written no end
+		k.apply(k.table.Note(job, "unlimited", resource+", as ahostd began anew", time.Now()))
+	}
 	return nil
 }
 

@@ -547,3 +547,29 @@ func TestObjectsAreReadInTheBackground(t *testing.T) {
 	}
 	k.Close()
 }
+
+// R47: a limit whose end was not written, since ahostd was killed, ends in the job's history when ahostd begins anew:
+// nothing stays limited then.
+func TestLimitsEndWithARestart(t *testing.T) {
+	dir, at := t.TempDir(), time.Now().Truncate(time.Second)
+	k := open(t, Options{Dir: dir, Host: "h1"})
+	sample(k, at, slurm(1, 1), slurm(2, 1))
+	for _, detail := range []string{"disk, by rate 7: slurm 2 waits", "CPU, by weight 9: slurm 2 waits"} {
+		k.Note(named(1), "limited", detail, at)
+	}
+	k.Note(named(1), "unlimited", "CPU, by weight, since then", at)
+	if got := recordOf(t, k, named(1)).LimitedOn("h1"); len(got) != 1 || got[0] != "disk" {
+		t.Errorf("before: %q", got)
+	}
+	k.Close()
+	for range 2 {
+		k = open(t, Options{Dir: dir, Host: "h1"})
+		<-k.loaded
+		same(t, "the limited one", history(recordOf(t, k, named(1))), "1 h1 started", "1 h1 limited", "1 h1 limited", "1 h1 unlimited", "1 h1 unlimited")
+		if got := recordOf(t, k, named(1)).LimitedOn("h1"); len(got) != 0 {
+			t.Errorf("after a restart: %q", got)
+		}
+		same(t, "the other one", history(recordOf(t, k, named(2))), "1 h1 started")
+		k.Close()
+	}
+}
