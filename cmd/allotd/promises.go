@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -12,17 +14,26 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-// promiseEvery is how often hosts hear what their jobs were promised: they may have missed it, and cycles
-// may be as frequent.
-const promiseEvery = 5 * time.Second
+// promiseEvery is how often it is looked whether hosts are to hear something else: cycles may be as frequent. What is
+// the same is repeated each promiseAgain: a host may have missed it, or its agent have begun anew.
+const (
+	promiseEvery = 5 * time.Second
+	promiseAgain = 15 * time.Second
+)
+
+// promised is what a host heard last.
+type promised struct {
+	message [sha256.Size]byte // its digest
+	at      time.Time
+}
 
 // promise has hosts know what their jobs were promised, by the last cycle, until the context ends.
 func promise(ctx context.Context, desks *desk.Service, hub *bus.Hub, log *slog.Logger) {
 	ticker := time.NewTicker(promiseEvery)
 	defer ticker.Stop()
-	said := ""
+	said, heard := "", map[string]promised{}
 	for {
-		err := promiseOnce(ctx, desks, hub)
+		err := promiseOnce(ctx, desks, hub, heard, time.Now())
 		if err != nil && err.Error() != said && ctx.Err() == nil {
 			said = err.Error()
 			log.Warn("hosts do not hear what their jobs were promised", "error", err)
@@ -38,7 +49,7 @@ func promise(ctx context.Context, desks *desk.Service, hub *bus.Hub, log *slog.L
 	}
 }
 
-func promiseOnce(ctx context.Context, desks *desk.Service, hub *bus.Hub) error {
+func promiseOnce(ctx context.Context, desks *desk.Service, hub *bus.Hub, heard map[string]promised, now time.Time) error {
 	d, err := desks.Open(ctx, desk.Visitor{UID: os.Getuid()})
 	if err != nil {
 		return err
@@ -48,18 +59,25 @@ func promiseOnce(ctx context.Context, desks *desk.Service, hub *bus.Hub) error {
 	if err != nil {
 		return err
 	}
-	for host := range hub.Admitted() {
+	admitted := hub.Admitted()
+	maps.DeleteFunc(heard, func(host string, _ promised) bool { return !admitted[host] })
+	for host := range admitted {
 		p := all[host]
 		if p == nil {
 			continue
 		}
 		message, _, err := p.Encode()
+		is := sha256.Sum256(message)
+		if last := heard[host]; err == nil && last.message == is && now.Sub(last.at) < promiseAgain {
+			continue
+		}
 		if err == nil {
 			err = hub.Send(host, supervise.PromisesKind, message)
 		}
 		if err != nil {
 			return err
 		}
+		heard[host] = promised{is, now}
 	}
 	return nil
 }
