@@ -36,8 +36,9 @@ func TestJobPage(t *testing.T) {
 	}
 	s.want(s.get(carl, "/jobs/3"), http.StatusOK, "<code>apeek -f 3</code>, which goes on until the job ends")
 	s.queue.farm.Jobs[0].Progress = "40 half <b>"
+	s.queue.farm.Jobs[0].Tag = backends.Tag{Minimum: backends.Minimum{CPU: 2000}}.String()
 	s.cycle()
-	s.want(s.get(carl, "/jobs/"+s.queue.farm.Jobs[0].ID.String()), http.StatusOK, "<p>Progress: 40% half &lt;b&gt;</p>")
+	s.want(s.get(carl, "/jobs/"+s.queue.farm.Jobs[0].ID.String()), http.StatusOK, "<p>Progress: 40% half &lt;b&gt;</p>", "<p>Minimum: 2 cores: it does not count, since jobs are promised nothing here beside slots (limits.mode: off).</p>")
 	s.want(s.get(carl, "/jobs/82+1"), http.StatusNotFound, "pba explain 82&#43;1")
 	s.want(s.get(carl, "/jobs/x"), http.StatusNotFound, "job x: no job has this name")
 	s.want(s.get(carl, "/jobs/1/x"), http.StatusNotFound)
