@@ -17,7 +17,7 @@ func WatchMemory(ctx context.Context, proc string, part float64, lacks func()) {
 	proc = cmp.Or(proc, "/proc")
 	event := stallEvent(filepath.Join(proc, "pressure/memory"))
 	if event >= 0 {
-		defer unix.Close(event)
+		defer func() { _ = unix.Close(event) }()
 	}
 	s := files{most: 1}
 	meminfo := file{path: filepath.Join(proc, "meminfo")}
