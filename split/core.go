@@ -8,6 +8,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/metrics"
 	"github.com/allotment-hpc/allotment/split/task"
+	"github.com/allotment-hpc/allotment/split/try"
 )
 
 // maxKills is the number of tasks that die at work on a range before it is halved, or
@@ -35,6 +36,7 @@ type Task struct {
 	State        TaskState
 	Took         time.Duration // if it is Done
 	CopyOf       int64         // the task whose items it executes, too; 0: it is no copy
+	Cells        []try.Cell    // which setting each item has; one: all have that; none: nothing is tried
 }
 
 // group names what a task and its copies have in common.
@@ -77,6 +79,7 @@ type Core struct {
 	Strikes map[string]int   // tasks in a row that failed on a host
 	Blocks  *Blocks          `json:",omitempty"` // of a resident job; nil: it is none
 	Balance *metrics.Balance `json:"-"`
+	Trial   *try.Trial       `json:",omitempty"` // of settings of the command; nil: none is tried
 	Added   int64            // bytes of items that were added by tasks that ended
 	Copies  int              `json:"-"` // hosts that execute each task; 0 and 1: one
 
@@ -156,6 +159,9 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	if len(sizes) == 0 {
 		return nil
 	}
+	if tried := c.tried(have, more, followers); len(tried) > 0 {
+		sizes = tried
+	}
 	return c.assign(sizes, have, teams, followers)
 }
 
@@ -178,7 +184,7 @@ func (c *Core) assign(sizes []metrics.Task, have int64, teams map[string][]strin
 			continue
 		}
 		c.Tasks++
-		t := &Task{N: c.Tasks, Round: c.Round, First: p.First, Count: p.Count, Kills: p.Kills, Host: host}
+		t := &Task{N: c.Tasks, Round: c.Round, First: p.First, Count: p.Count, Kills: p.Kills, Host: host, Cells: c.cells(&p)}
 		c.open[t.N] = t
 		round = append(round, t)
 		for _, follower := range teams[host] {
@@ -221,7 +227,7 @@ func (c *Core) Copy(n int64, host string) *Task {
 		return nil
 	}
 	c.Tasks++
-	twin := &Task{N: c.Tasks, Round: t.Round, First: t.First, Count: t.Count, Kills: t.Kills, Host: host, CopyOf: t.group()}
+	twin := &Task{N: c.Tasks, Round: t.Round, First: t.First, Count: t.Count, Kills: t.Kills, Host: host, CopyOf: t.group(), Cells: t.Cells}
 	c.open[twin.N] = twin
 	return twin
 }
@@ -289,6 +295,7 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, lost []*T
 		return t, others, false
 	case Died:
 		delete(c.Strikes, t.Host)
+		c.blame(t)
 		back.Kills++
 		for _, o := range others {
 			o.Kills++
@@ -338,6 +345,7 @@ func (c *Core) Shorten(n, count int64) {
 	}
 	c.returnPiece(Piece{First: t.First + count, Count: t.Count - count})
 	t.Count = count
+	t.Cells = t.Cells[:min(int64(len(t.Cells)), count)]
 }
 
 func (c *Core) returnPiece(p Piece) {

@@ -70,10 +70,19 @@ func (r *runner) result(t *Task) (bool, error) {
 	if err := r.joblog.add(t, result, r.source); err != nil {
 		return false, errors.Join(err, result.Close())
 	}
+	var executions []execution
+	if r.core.Trial != nil {
+		if executions, err = t.executions(result); err != nil {
+			return false, errors.Join(fmt.Errorf("settings of task %d: %w", t.N, err), result.Close())
+		}
+	}
 	if r.growing != nil {
 		if err := r.growing.add(r.core, result); err != nil {
 			return false, errors.Join(fmt.Errorf("items of task %d: %w", t.N, err), result.Close())
 		}
+	}
+	for _, e := range executions {
+		r.core.Trial.Record(e.cell, e.record.Took, e.failed)
 	}
 	r.runFailed += result.Failed
 	r.end(w, Whole, result.Took())
@@ -490,6 +499,9 @@ func (r *runner) writeOrder(w *row) (err error) {
 	}
 	if r.def.States {
 		o.States = r.def.Name
+	}
+	if r.core.Trial != nil {
+		r.trySettings(w, &o)
 	}
 	if r.resident != nil {
 		o.Period = r.core.Blocks.Period

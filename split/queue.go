@@ -87,6 +87,25 @@ type Report struct {
 	Seconds float64       `json:"seconds"`
 	Rounds  []RoundReport `json:"rounds"`
 	Loads   []LoadReport  `json:"loads"` // at the end
+	Trial   *TrialReport  `json:"trial,omitempty"`
+}
+
+// TrialReport is what a trial of settings found (R49).
+type TrialReport struct {
+	Best     string          `json:"best"`
+	Sure     float64         `json:"sure"`  // the probability, at least, that no other setting is better
+	Tried    int64           `json:"tried"` // items
+	Over     bool            `json:"over"`  // the best one goes on
+	Settings []SettingReport `json:"settings"`
+	Text     string          `json:"text"`
+}
+
+// SettingReport is what was found of a setting while it was tried.
+type SettingReport struct {
+	Setting  string  `json:"setting"`
+	Executed int64   `json:"executed"` // times
+	Failed   int64   `json:"failed"`
+	Ratio    float64 `json:"ratio"` // its time by that of the best one; 0: not known
 }
 
 // LoadReport is one element of a host's job load metric, in percent: see metrics.Load.

@@ -49,6 +49,8 @@ func (r *runner) report() (*Report, error) {
 		Began: r.def.Began.UTC(), Ended: now, Seconds: now.Sub(r.def.Began).Seconds(),
 	}
 	all.Loads = r.loadReports()
+	have, _, _ := r.source.count() // it was read before
+	all.Trial = r.trialReport(have)
 	index := map[int]int{}
 	err := r.store.Rounds(ctx, func(e endedRound) error {
 		index[e.N] = len(all.Rounds)

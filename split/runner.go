@@ -30,7 +30,8 @@ type runner struct {
 	delivery  *delivery
 	crew      *crew
 	inbox     *inbox
-	resident  *resident // nil: it is no resident job
+	settings  [][]string // that are tried, NAME=VALUE of each variable
+	resident  *resident  // nil: it is no resident job
 
 	tasks           map[int64]*row // of this round and those that are open
 	inputEnded      bool           // the input's end is stored
@@ -55,6 +56,7 @@ type runner struct {
 	runFailed       int64     // items that failed in this run
 	refused         error     // why the last submission failed; nil: it did not
 	joined          bool      // a host took part
+	trialTold       bool      // the user knows what the trial found
 	measuringLogged bool      // the user knows that hosts are measured
 
 	results, changed <-chan struct{}
@@ -111,6 +113,9 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 		return err
 	}
 	r.core.Copies = d.Copies
+	if err := r.beginTrial(); err != nil {
+		return err
+	}
 	if r.source, err = openSource(d, dir, o.Stdin, before); err != nil {
 		return err
 	}
@@ -284,6 +289,10 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 		}
 	}
 	if r.resident == nil && ended && r.core.Finished(have) {
+		if r.core.Trial != nil {
+			r.core.Trial.End()
+			r.tellTrial(have)
+		}
 		return true, nil
 	}
 	if err := r.refused; err != nil {
@@ -305,7 +314,9 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 			return over, err
 		}
 	} else {
+		r.fitTrial()
 		round = r.core.Begin(have, !ended || r.resident != nil)
+		r.tellTrial(have)
 	}
 	if len(round) == 0 {
 		return false, r.checkStalled(have)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/metrics"
 	"github.com/allotment-hpc/allotment/split/task"
+	"github.com/allotment-hpc/allotment/split/try"
 )
 
 // MaxCopies bounds Definition.Copies.
@@ -31,17 +32,18 @@ type Definition struct {
 	Balance   metrics.Options
 	Options   []string // of the jobs' submission: not interpreted here
 
-	Retries   int           `json:",omitempty"` // how often an item that fails is run again, at once
-	Timeout   time.Duration `json:",omitempty"` // of one run of an item; 0: none
-	Halt      Halt          `json:",omitzero"`
-	Joblog    string        `json:",omitempty"` // file that gets a line for each item; absolute
-	Speculate bool          `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
-	Copies    int           `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
-	Adds      bool          `json:",omitempty"` // items may add items (R56)
-	States    bool          `json:",omitempty"` // state objects of jobs say how far their tasks are (R56)
-	Resident  *Resident     `json:",omitempty"` // the items are blocks, which are computed each period (R55); nil: each item once
-	Leased    int           `json:",omitempty"` // it runs on so many slots of asplit serve at most (R56); 0: on the queue
-	Joined    string        `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
+	Retries   int            `json:",omitempty"` // how often an item that fails is run again, at once
+	Timeout   time.Duration  `json:",omitempty"` // of one run of an item; 0: none
+	Halt      Halt           `json:",omitzero"`
+	Joblog    string         `json:",omitempty"` // file that gets a line for each item; absolute
+	Speculate bool           `json:",omitempty"` // a task that takes long is begun on another host, too (R54)
+	Copies    int            `json:",omitempty"` // hosts that execute each task (R53); 0 and 1: one
+	Adds      bool           `json:",omitempty"` // items may add items (R56)
+	States    bool           `json:",omitempty"` // state objects of jobs say how far their tasks are (R56)
+	Try       []try.Variable `json:",omitempty"` // settings of which the best one is found (R49)
+	Resident  *Resident      `json:",omitempty"` // the items are blocks, which are computed each period (R55); nil: each item once
+	Leased    int            `json:",omitempty"` // it runs on so many slots of asplit serve at most (R56); 0: on the queue
+	Joined    string         `json:",omitempty"` // it runs on the machines that joined in this directory; "": on the queue
 }
 
 // Resident describes a resident job (R55). Definition.Balance.Rule is metrics.Half or metrics.Rate.

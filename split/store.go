@@ -215,9 +215,17 @@ func saveCore(ctx context.Context, tx *sql.Tx, c *Core, balance bool, tasks []*r
 		}
 	}
 	for _, t := range tasks {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, t.Worker, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen), t.CopyOf)
+		cells := ""
+		if len(t.Cells) > 0 {
+			text, err := json.Marshal(t.Cells)
+			if err != nil {
+				return err
+			}
+			cells = string(text)
+		}
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of, cells)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Slots, t.Job, t.Worker, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen), t.CopyOf, cells)
 		if err != nil {
 			return err
 		}
@@ -239,13 +247,17 @@ func (s *store) Core(ctx context.Context, o metrics.Options) (*Core, error) {
 func (s *store) Tasks(ctx context.Context, do func(row) error) error {
 	return s.each(ctx, "read the tasks", func(rows *sql.Rows) error {
 		var t row
+		var cells string
 		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Slots, &t.Job, &t.Worker,
-			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen}, &t.CopyOf)
+			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen}, &t.CopyOf, &cells)
+		if err == nil && cells != "" {
+			err = json.Unmarshal([]byte(cells), &t.Cells)
+		}
 		if err != nil {
 			return err
 		}
 		return do(t)
-	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of FROM task ORDER BY n`)
+	}, `SELECT n, round, first, count, kills, host, state, took, slots, job, worker, submitted, began, ended, seen, copy_of, cells FROM task ORDER BY n`)
 }
 
 // Rounds calls do for each round that has ended, in their order.

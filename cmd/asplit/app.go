@@ -128,6 +128,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "halt", Usage: "`WHEN` to halt because items fail: never, or soon (no item begins) or now (items that run are ended) with a number or percentage, as in now,fail=1 or soon,fail=10%"},
 		&cli.BoolFlag{Name: "speculate", Usage: "begin a task that takes 1.5 times as long as the others of its round on an idle host, too: the first result counts", DisableDefaultText: true},
 		&cli.StringFlag{Name: "copies", Usage: "execute each task on `N` hosts (1 to 8) at the same time: the first result counts, and a host that is lost costs no time"},
+		&cli.StringSliceFlag{Name: "try", Usage: "set the variable NAME of COMMAND's environment to each value for a part of the items, to the best one for the others: `NAME=V1,V2,...`; up to three variables, 16 combinations", KeepSpace: true},
 		&cli.BoolFlag{Name: "adds", Usage: "items may add items to the run: asplit add", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "states", Usage: "each job says in its state object how far its task is: ajobs -o progress, ajobs -l and the page show it", DisableDefaultText: true},
 		&cli.StringFlag{Name: "joblog", Usage: "write a line for each item to the new `FILE`: number, start, seconds, exit, host"},

@@ -52,6 +52,26 @@ func printLoads(w io.Writer, loads []split.LoadReport) error {
 	return table.Print(w, table.Text, t, nil)
 }
 
+// printTrial prints what a trial found of each setting, and in all.
+func printTrial(w io.Writer, r *split.TrialReport) error {
+	if r == nil {
+		return nil
+	}
+	t := table.New("setting", "executed", "failed", "time_by_best")
+	for _, s := range r.Settings {
+		ratio := "-"
+		if s.Ratio > 0 {
+			ratio = fmt.Sprintf("%.2f", s.Ratio)
+		}
+		t.Row(s.Setting, s.Executed, s.Failed, ratio)
+	}
+	if err := table.Print(w, table.Text, t, nil); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, r.Text)
+	return err
+}
+
 // executedBy says what executes a task, or executed it.
 func executedBy(t *split.TaskReport) string {
 	switch {
@@ -80,6 +100,9 @@ func printReport(w io.Writer, r *split.Report) error {
 		return err
 	}
 	if err := printLoads(w, r.Loads); err != nil {
+		return err
+	}
+	if err := printTrial(w, r.Trial); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%d items in %s, %d failed\n", r.Items, seconds(r.Ended.Sub(r.Began)), r.Failed)

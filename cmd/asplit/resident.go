@@ -36,13 +36,14 @@ func residentRefused() map[string]string {
 		ends   = "it reports periods as they end, and keeps nothing of what was written"
 		once   = "a host that is lost or late has its blocks moved"
 		always = "a block that fails is tried again in the next period"
+		same   = "its periods have one command"
 		rules  = "blocks move by --balance"
 		again  = "asplit --resume NAME continues it"
 	)
 	return map[string]string{
 		"range": items, "file": items, "null": items, "joblog": ends, "report": ends, "json": ends, "keep": ends, "retry-failed": always, "halt": always,
 		"copies": once, "speculate": once, "round": "its rounds are periods: use --period", "adjust": rules, "threshold": rules, "step": rules,
-		"adds": "a period has the blocks alone", "unordered": "a period's results are in the order of the blocks", "idle": "its workers stay all the time", "resume": again, "from-here": "its workers stay, and leased slots are given back",
+		"try": same, "adds": "a period has the blocks alone", "unordered": "a period's results are in the order of the blocks", "idle": "its workers stay all the time", "resume": again, "from-here": "its workers stay, and leased slots are given back",
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/allotment-hpc/allotment/split"
 	"github.com/allotment-hpc/allotment/split/leased"
 	"github.com/allotment-hpc/allotment/split/task"
+	"github.com/allotment-hpc/allotment/split/try"
 )
 
 var (
@@ -81,7 +82,7 @@ func (p process) retryFailed(c *cli.Context, args []string) error {
 // new run of failed items may change.
 var (
 	definitionFlags = []string{
-		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir", "from-here",
+		"P", "q", "M", "R", "W", "range", "file", "null", "shell", "hosts", "slots", "round", "adjust", "profile", "threshold", "step", "no-qualify", "unordered", "joined", "join-dir", "from-here", "try",
 	}
 	againFlags = []string{"J", "retries", "timeout", "halt", "joblog", "speculate", "copies", "adds", "states"}
 )
@@ -200,6 +201,9 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 	if d.Mode, err = task.ModeOf(argv); err != nil {
 		return d, shell.Usagef("%w", err)
 	}
+	if d.Try, err = variables(c, d.Mode); err != nil {
+		return d, err
+	}
 	if d.Input, err = input(c, words, hasWords); err != nil {
 		return d, err
 	}
@@ -214,6 +218,24 @@ func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 		return d, err
 	}
 	return d, where(c, &d)
+}
+
+// variables returns what is tried (R49).
+func variables(c *cli.Context, mode task.Mode) (all []try.Variable, err error) {
+	for _, text := range c.StringSlice("try") {
+		v, err := try.Parse(text)
+		if err != nil {
+			return nil, shell.Usagef("--try: %w", err)
+		}
+		all = append(all, v)
+	}
+	if err := try.Check(all); err != nil {
+		return nil, shell.Usagef("--try: %w", err)
+	}
+	if len(all) > 0 && mode != task.Each {
+		return nil, shell.Usagef("--try compares items, and this command runs once a task: have it run once for each item, by {}")
+	}
+	return all, nil
 }
 
 // where sets on which hosts a split runs, and the options of its jobs.

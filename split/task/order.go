@@ -96,6 +96,8 @@ type Order struct {
 	Halt    Halt          `json:"halt,omitempty"`    // "": the task executes all of its items, whatever fails
 	Adds    bool          `json:"adds,omitempty"`    // executions may add items
 	States  string        `json:"states,omitempty"`  // the split's name: the job's state object says how far the task is; "": it does not
+	Try     [][]string    `json:"try,omitempty"`     // settings of the command, NAME=VALUE of each variable (R49): an item that is executed again gets the next one; empty: none
+	Tries   []int         `json:"tries,omitempty"`   // which of them each item has; empty: the first one
 	Fails   int64         `json:"fails,omitempty"`   // with Halt: the number of items that fail here after which it halts; 0: by the file halt alone
 }
 
@@ -109,6 +111,38 @@ func (o *Order) Environ(from []string) []string {
 	}
 	from = slices.DeleteFunc(from, func(v string) bool { return strings.HasPrefix(v, EnvPeriod+"=") })
 	return append(from, EnvPeriod+"="+strconv.FormatInt(o.Period, 10))
+}
+
+// setting returns the place in Try of an item's setting when it is executed for the n-th time, from 1.
+func (o *Order) setting(at int64, n int) int {
+	first := 0
+	if len(o.Tries) > 0 {
+		first = o.Tries[at]
+	}
+	return (first + n - 1) % len(o.Try)
+}
+
+// Tried returns an environment with variables set to NAME=VALUE.
+func Tried(env, setting []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		return slices.ContainsFunc(setting, func(s string) bool {
+			name, _, _ := strings.Cut(s, "=")
+			return strings.HasPrefix(v, name+"=")
+		})
+	})
+	return append(env, setting...)
+}
+
+// tries reports whether what is tried is valid.
+func (o *Order) tries() bool {
+	if len(o.Try) == 0 {
+		return len(o.Tries) == 0
+	}
+	wrong := func(setting []string) bool {
+		return slices.ContainsFunc(setting, func(s string) bool { return strings.Index(s, "=") < 1 || strings.IndexByte(s, 0) >= 0 })
+	}
+	return o.Mode == Each && !slices.ContainsFunc(o.Try, wrong) && (len(o.Tries) == 0 || int64(len(o.Tries)) == o.Count) &&
+		!slices.ContainsFunc(o.Tries, func(i int) bool { return i < 0 || i >= len(o.Try) })
 }
 
 // Halt says what halts with a split, once enough of its items have failed.
@@ -176,8 +210,8 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	}
 	halt := o.Halt == "" || o.Halt == HaltSoon || o.Halt == HaltNow
 	if !halt || o.Fails < 0 || o.Period < 0 || o.Retries < 0 || o.Retries > MaxRetries || o.Timeout < 0 || o.Timeout > MaxTimeout ||
-		len(o.Each) > 0 && int64(len(o.Each)) != o.Count {
-		return Order{}, 0, errors.New("read the task: its halt, period, retries, timeout or numbers are invalid")
+		len(o.Each) > 0 && int64(len(o.Each)) != o.Count || !o.tries() {
+		return Order{}, 0, errors.New("read the task: its halt, period, retries, timeout, numbers or settings are invalid")
 	}
 	return o, int64(len(line)), nil
 }

@@ -62,7 +62,12 @@ func RunUntil(dir string, n int64, stop <-chan struct{}) error {
 	}
 	// Items that are added here are this split's, not those of one that this job is itself an item of.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, EnvAdd+"=") })
-	e := &execution{order: &order, env: order.Environ(env), dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{})}
+	e := &execution{
+		order: &order, env: order.Environ(env), dir: dir, n: n, begins: length, until: stop, stop: make(chan struct{}),
+	}
+	for _, setting := range order.Try {
+		e.tried = append(e.tried, Tried(e.env, setting))
+	}
 	if err := e.findProgram(); err != nil {
 		return fmt.Errorf("run task %d: %w", n, err)
 	}
@@ -134,6 +139,7 @@ type execution struct {
 	order   *Order
 	program string // looked up; "": each item has its own
 	env     []string
+	tried   [][]string // the same with each setting that is tried
 	null    *os.File
 	input   *os.File        // behind the order's first line
 	begins  int64           // where that is
@@ -268,6 +274,9 @@ func (e *execution) try(record *Record, i item, stdin *os.File) (again bool, err
 	}
 	defer func() { _ = errs.Close() }()
 	env := e.env
+	if len(e.tried) > 0 {
+		env = e.tried[e.order.setting(i.at, record.Tries)]
+	}
 	var added *os.File
 	if e.order.Adds {
 		variable := ""
