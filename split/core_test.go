@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/metrics"
+	"github.com/allotment-hpc/allotment/split/try"
 )
 
 // game runs a core with hosts that fail, and checks what it does.
@@ -27,6 +28,7 @@ type game struct {
 	tasks      map[int64]Task // as they would be stored
 	copies     int
 	teams      int // Core.Copies
+	settings   int // of Core.Trial; 1: there is none
 }
 
 func newGame(t *rapid.T) *game {
@@ -38,6 +40,10 @@ func newGame(t *rapid.T) *game {
 		done: map[int64]int{}, abandoned: map[int64]bool{}, returnedBy: map[int64]string{}, tasks: map[int64]Task{},
 	}
 	g.core.Copies = g.teams
+	if g.settings = rapid.IntRange(1, 4).Draw(t, "settings"); g.settings > 1 {
+		g.core.Trial = try.New(g.settings, rapid.Uint64().Draw(t, "seed"))
+		g.core.Trial.Slots = rapid.IntRange(1, 3).Draw(t, "slots")
+	}
 	if g.all > 0 {
 		for _, k := range rapid.SliceOfN(rapid.Int64Range(0, g.all-1), 0, 3).Draw(t, "killers") {
 			g.killers[k] = true
@@ -67,6 +73,14 @@ func (g *game) begin() {
 		}
 		if n := int64(len(g.core.others(t))) + 1; n < int64(min(g.teams, len(g.core.Hosts))) || n >= 2*int64(g.teams) {
 			g.Fatalf("%+v is executed by %d hosts of %v, want %d", t, n, g.core.Hosts, g.teams)
+		}
+		if n := int64(len(t.Cells)); (n > 0) != (g.settings > 1) || n > 1 && n != t.Count {
+			g.Fatalf("%+v has %d cells of %d settings", t, n, g.settings)
+		}
+		for _, o := range g.core.others(t) {
+			if !slices.Equal(o.Cells, t.Cells) {
+				g.Fatalf("the copies %+v and %+v have other settings", o, t)
+			}
 		}
 		if from := g.returnedBy[t.First]; from == t.Host && len(g.core.Hosts) > 1 && len(g.core.Open()) == 1 {
 			g.Fatalf("%+v was returned by this host, and there are others: %v", t, g.core.Hosts)
@@ -105,6 +119,12 @@ func (g *game) end(t *Task) {
 		how = Died
 	}
 	others := g.core.others(t)
+	if how == Whole && g.settings > 1 {
+		for i := range t.Count {
+			took := time.Duration(rapid.IntRange(1, 9).Draw(g.T, "took")) * time.Millisecond
+			g.core.Trial.Record(t.variant(i), took, rapid.IntRange(0, 9).Draw(g.T, "fails") == 0)
+		}
+	}
 	ended, lost, excluded := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
 	g.tasks[t.N] = *ended
 	if (len(lost) > 0) != (how == Whole && len(others) > 0) || (ended.State == Superseded) != (how != Whole && len(others) > 0) {
@@ -226,6 +246,14 @@ func TestEachItemOnceInOrder(t *testing.T) {
 			}
 		}
 		copies += g.copies
+		if x := g.core.Trial; x != nil {
+			if most := max(g.all/try.Share, int64(3*g.settings)); x.Used > most {
+				t.Fatalf("%d items of %d were tried: %d at most may be", x.Used, g.all, most)
+			}
+			if x.End(); !x.Over || len(x.Sums) > 0 {
+				t.Fatalf("the trial goes on: %+v", x)
+			}
+		}
 		for i := range g.all {
 			if g.done[i] > 1 || (g.done[i] == 1) == g.abandoned[i] || int64(len(g.delivered)) <= i || g.delivered[i] != i {
 				t.Fatalf("item %d: done %d times, abandoned: %v; delivered: %v", i, g.done[i], g.abandoned[i], g.delivered)

@@ -15,10 +15,20 @@ import (
 )
 
 // tried returns the sizes of the next round if it is one of a trial (R49): each host gets whole blocks, such
-// that all end early, and a host for which there is none waits.
+// that all end early, and a host for which there is none waits. Items at which tasks were killed come before:
+// what kills them is known when the trial is judged.
 func (c *Core) tried(have int64, more bool, without []string) []metrics.Task {
-	if c.Trial == nil {
+	if c.Trial == nil || c.Trial.Over {
 		return nil
+	}
+	killed := int64(0)
+	for _, p := range c.Front {
+		if p.Kills > 0 && p.available(have) {
+			killed += p.Count
+		}
+	}
+	if killed > 0 {
+		return c.Balance.Next(int(min(killed, task.MaxItems)), true, without...)
 	}
 	hosts := slices.DeleteFunc(c.Balance.Shares(), func(s metrics.Share) bool { return slices.Contains(without, s.Host) })
 	cells, unit := c.Trial.Next(have, more, len(hosts))
