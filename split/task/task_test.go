@@ -262,6 +262,7 @@ func FuzzReadOrder(f *testing.F) {
 	f.Add(append(head, "a\nb\n"...))
 	f.Add([]byte("{}\n"))
 	f.Add([]byte(`{"argv":["x"],"mode":"each","first":-9223372036854775808,"count":1048576,"slots":9,"null":true}` + "\n\x00"))
+	f.Add([]byte(`{"argv":["x"],"mode":"each","first":1,"count":2,"slots":1,"try":[["a=1"],["a=2","b=3"]],"tries":[1,0]}` + "\nx\ny\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o, length, err := ReadOrder(bytes.NewReader(data))
 		if err != nil {
@@ -285,6 +286,9 @@ func FuzzReadOrder(f *testing.F) {
 				t.Fatalf("item %q", next.text)
 			}
 			o.Arguments("x", 7)
+			if len(o.Try) > 0 {
+				Tried(nil, o.Try[o.setting(next.at, 1+o.Retries)])
+			}
 		}
 	})
 }

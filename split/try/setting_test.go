@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
 func TestVariants(t *testing.T) {
@@ -84,4 +86,29 @@ func TestBadVariables(t *testing.T) {
 	if !slices.Equal(Variants(nil)[0], nil) {
 		t.Error("no variable has a variant")
 	}
+}
+
+// What is accepted is within the bounds, and can be set and shown.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"threads=4,8", "a=", "=", "a=b=c,d", "PATH=1,2", "a=\xff,1", "_=1,1", "a=1,\u202e"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		v, err := Parse(text)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\x00\x1b\n\u202e") {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		all := Variants([]Variable{v})
+		if len(all) < 2 || len(all) > MaxVariants || v.Name+"="+strings.Join(v.Values, ",") != text {
+			t.Fatalf("%q: %q", text, all)
+		}
+		for _, setting := range all {
+			if len(setting) != 1 || len(setting[0]) > maxName+1+MaxValue || printable.Text(setting[0]) != setting[0] {
+				t.Errorf("%q", setting)
+			}
+		}
+	})
 }
