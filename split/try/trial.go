@@ -81,8 +81,8 @@ func (t *Trial) Alive() (all []int) {
 // unit is the number of cells of a block that begins now.
 func (t *Trial) unit() int { return len(t.Alive()) * max(t.Group, 1) }
 
-// Next returns the number of items to try next, and how many of them should be on one host; 0: none. No item
-// of the trial runs. items is the number of items so far, and more reports whether
+// Next decides how a trial goes on (R49): it returns the number of items to try next, and how many of them
+// should be on one host; 0: none. No item of the trial runs. items is the number of items so far, and more reports whether
 // others may follow. So many hosts take part.
 func (t *Trial) Next(items int64, more bool, hosts int) (cells, unit int) {
 	if t.Over {
