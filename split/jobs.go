@@ -64,17 +64,17 @@ func (r *runner) result(t *Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	r.core.Shorten(t.N, result.Count)
-	w := r.tasks[t.N]
-	w.Began, w.Ended = result.Began, result.Ended
-	if err := r.joblog.add(t, result, r.source); err != nil {
-		return false, errors.Join(err, result.Close())
-	}
 	var executions []execution
 	if r.core.Trial != nil {
 		if executions, err = t.executions(result); err != nil {
 			return false, errors.Join(fmt.Errorf("settings of task %d: %w", t.N, err), result.Close())
 		}
+	}
+	r.core.Shorten(t.N, result.Count)
+	w := r.tasks[t.N]
+	w.Began, w.Ended = result.Began, result.Ended
+	if err := r.joblog.add(t, result, r.source); err != nil {
+		return false, errors.Join(err, result.Close())
 	}
 	if r.growing != nil {
 		if err := r.growing.add(r.core, result); err != nil {

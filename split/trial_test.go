@@ -195,3 +195,49 @@ func TestTryWithKills(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// An execution counts for the setting that it had: the first one of an item for that of its cell, the others for
+// the next ones of the task, whose times are not compared. So it does in a task that was stopped.
+func TestExecutions(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	settings := [][]string{{"a=0"}, {"a=2"}, {"a=3"}}
+	o := task.Order{
+		Argv: []string{"sh", "-c", `[ $a = 3 ]`, "sh", "{}"}, Mode: task.Each, First: 1, Count: 3, Slots: 1, Numbers: true,
+		Retries: 1, Try: settings, Tries: []int{1, 2, 0},
+	}
+	head, err := o.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(task.File(dir, 1, task.KindOrder), head, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Run(dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	result, err := task.OpenResult(task.File(dir, 1, task.KindResult), 1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer result.Close()
+	w := Task{N: 1, Count: 3, Cells: []try.Cell{{Block: 7, Variant: 2}, {Block: 7, Variant: 3}, {Block: 8, Variant: 0}}}
+	all, err := w.executions(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range all {
+		got = append(got, fmt.Sprintf("%d of block %d: %v", e.cell.Variant, e.cell.Block, e.failed))
+	}
+	want := []string{"2 of block 7: true", "3 of block 0: false", "3 of block 7: false", "0 of block 8: true", "2 of block 0: true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	w.Cells = w.Cells[:2]
+	if _, err := w.executions(result); err == nil {
+		t.Error("three items with two settings are accepted")
+	}
+}

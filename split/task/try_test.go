@@ -2,6 +2,7 @@ package task
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,13 @@ func TestSettings(t *testing.T) {
 				t.Errorf("got\n%swant\n%s", got, x.want)
 			}
 		})
+	}
+}
+
+func TestTried(t *testing.T) {
+	from := []string{"a=1", "ab=2", "b=3"}
+	if got := Tried(from, []string{"b=4", "a="}); !slices.Equal(got, []string{"ab=2", "b=4", "a="}) || from[0] != "a=1" {
+		t.Errorf("got %q of %q", got, from)
 	}
 }
 

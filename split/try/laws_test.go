@@ -145,7 +145,8 @@ func TestLawSurenessIsTrue(t *testing.T) {
 	}
 }
 
-// Of the trials that say 95 % or more, at most a twentieth is wrong, where settings differ as they happen to.
+// Of the trials that say 95 % or more, at most a twentieth is wrong, where settings differ as they happen to, by a
+// tenth or so. The closer they are, the fewer trials say so, and the more of these are wrong.
 func TestLawTheSureAreRight(t *testing.T) {
 	const runs = 500
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -154,7 +155,7 @@ func TestLawTheSureAreRight(t *testing.T) {
 		variants := make([]float64, 2+rng.IntN(5))
 		best := 0
 		for v := range variants {
-			variants[v] = math.Exp(0.2 * rng.NormFloat64())
+			variants[v] = math.Exp(0.1 * rng.NormFloat64())
 			if variants[v] < variants[best] {
 				best = v
 			}
