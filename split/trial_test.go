@@ -197,7 +197,7 @@ func TestTryWithKills(t *testing.T) {
 }
 
 // An execution counts for the setting that it had: the first one of an item for that of its cell, the others for
-// the next ones of the task, whose times are not compared. So it does in a task that was stopped.
+// the next ones of the task, whose times are not compared.
 func TestExecutions(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
