@@ -6,10 +6,10 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
-// Sizes, durations and shares are in their range, and a size or duration is the
+// Sizes, durations, prices and shares are in their range, and all but shares are the
 // same when it is written and read again.
 func FuzzUnits(f *testing.F) {
-	for _, s := range []string{"16G", "1.5T", "512MiB", "20s", "1h30m", "85%", "12.5 %", "-1G", "NaN%", "9e30T", "2562047h47m", "2d", "15250w"} {
+	for _, s := range []string{"16G", "1.5T", "512MiB", "20s", "1h30m", "85%", "12.5 %", "-1G", "NaN%", "9e30T", "2562047h47m", "2d", "15250w", "2.50", "0.0125", "1e3", "1000000.0001"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -29,6 +29,12 @@ func FuzzUnits(f *testing.F) {
 		}
 		if ago, err := unit.ParseAgo(text); err == nil && ago <= 0 {
 			t.Errorf("%q is %v ago", text, ago)
+		}
+		var price, same unit.Price
+		if price.UnmarshalText([]byte(text)) == nil {
+			if err := same.UnmarshalText([]byte(price.String())); err != nil || same != price || price < 0 {
+				t.Errorf("%q is %v, and that again %v, %v", text, price, same, err)
+			}
 		}
 		var s unit.Share
 		if s.UnmarshalText([]byte(text)) == nil && !(s >= 0 && s <= 1) {

@@ -85,3 +85,23 @@ func TestShort(t *testing.T) {
 		}
 	}
 }
+
+func TestPrice(t *testing.T) {
+	for text, want := range map[string]unit.Price{"0": 0, "1": 10_000, "1.00": 10_000, "2.5": 25_000, "0.0125": 125, "007.10": 71_000, "1000000": 1e10} {
+		var p unit.Price
+		if err := p.UnmarshalText([]byte(text)); err != nil || p != want {
+			t.Errorf("%s: %d, %v", text, p, err)
+		}
+	}
+	for _, text := range []string{"", ".", "1.", ".5", "-1", "+1", "1,5", "1e3", "0x10", "1_000", " 1", "NaN", "0.00001", "1000000.0001", "99999999999999999999"} {
+		var p unit.Price
+		if err := p.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: %v, want an error", text, p)
+		}
+	}
+	for price, want := range map[unit.Price]string{0: "0.00", 10_000: "1.00", 125: "0.0125", 1_250: "0.125", 25_001: "2.5001", 1e10: "1000000.00"} {
+		if got := price.String(); got != want {
+			t.Errorf("%d: %s, want %s", int64(price), got, want)
+		}
+	}
+}

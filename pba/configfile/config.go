@@ -35,6 +35,7 @@ type Config struct {
 	Web      settings.Web
 	Ahostd   settings.Ahostd
 	Limits   settings.Limits
+	Prices   settings.Prices
 	Bus      settings.Bus
 	Log      Log
 }
@@ -139,6 +140,7 @@ func LoadFrom(paths config.Paths, yaml config.Converter) (Config, error) {
 		"web":      &c.Web,
 		"ahostd":   &c.Ahostd,
 		"limits":   &c.Limits,
+		"prices":   &c.Prices,
 		"bus":      &c.Bus,
 		"log":      &c.Log,
 	}, yaml)

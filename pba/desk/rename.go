@@ -95,6 +95,15 @@ func (d *Desk) configNames(from, to string) error {
 	in("dummies.heavy", func(name string) bool {
 		return slices.ContainsFunc(d.Dummies.Policy().Rules, func(r dummy.Rule) bool { return r.Project == name })
 	})
+	in("prices.projects", func(name string) bool { _, is := d.Prices.Projects[name]; return is })
+	in("prices.departments", func(name string) bool {
+		for _, projects := range d.Prices.Departments {
+			if slices.Contains(projects, name) {
+				return true
+			}
+		}
+		return false
+	})
 	if len(places) == 0 {
 		return nil
 	}

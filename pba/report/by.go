@@ -21,6 +21,9 @@ const (
 	ByPool    By = "pool"
 	ByUser    By = "user" // that the jobs belong to
 	ByStep    By = "step" // that the jobs name
+
+	ByDepartment By = "department" // that the project is in
+	ByPlan       By = "plan"       // service plan, by whose price the project pays
 )
 
 // GroupsOf returns what rows are to be grouped by, each once. Known are what the report has.
@@ -61,6 +64,9 @@ type Key struct {
 	Pool    string `json:"pool,omitempty"` // as its project, step, user and host set name it; "": beyond the pools
 	User    string `json:"user,omitempty"`
 	Step    string `json:"step,omitempty"`
+
+	Department string `json:"department,omitempty"`
+	Plan       string `json:"plan,omitempty"`
 }
 
 // Cell returns the key's value of one kind.
@@ -78,14 +84,18 @@ func (k Key) Cell(by By) string {
 		return k.User
 	case ByStep:
 		return k.Step
+	case ByDepartment:
+		return k.Department
+	case ByPlan:
+		return k.Plan
 	}
 	return ""
 }
 
-// Compare orders keys by week, day, project, pool, user and step.
+// Compare orders keys by week, day, department, project, pool, user, step and plan.
 func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Week, o.Week), cmp.Compare(k.Day, o.Day), cmp.Compare(k.Project, o.Project),
-		cmp.Compare(k.Pool, o.Pool), cmp.Compare(k.User, o.User), cmp.Compare(k.Step, o.Step))
+	return cmp.Or(cmp.Compare(k.Week, o.Week), cmp.Compare(k.Day, o.Day), cmp.Compare(k.Department, o.Department), cmp.Compare(k.Project, o.Project),
+		cmp.Compare(k.Pool, o.Pool), cmp.Compare(k.User, o.User), cmp.Compare(k.Step, o.Step), cmp.Compare(k.Plan, o.Plan))
 }
 
 // only returns the parts of a key that rows are grouped by.
@@ -105,6 +115,10 @@ func (k Key) only(by []By) Key {
 			o.User = k.User
 		case ByStep:
 			o.Step = k.Step
+		case ByDepartment:
+			o.Department = k.Department
+		case ByPlan:
+			o.Plan = k.Plan
 		}
 	}
 	return o
@@ -143,42 +157,7 @@ type sums struct{ guaranteed, used, borrowed, waiting ledger.SlotTime }
 // UsesBy sums up hours by groups, which it returns in their order, and all of them. Project
 // "" means every project.
 func UsesBy(h History, by []By, project string) ([]Use, Use) {
-	groups := map[Key]*sums{}
-	group := func(k Key) *sums {
-		if k = k.only(by); groups[k] == nil {
-			groups[k] = &sums{}
-		}
-		return groups[k]
-	}
-	byJob := slices.Contains(by, ByUser) || slices.Contains(by, ByStep)
-	if byJob {
-		for _, u := range h.Users {
-			if project != "" && u.Project != project {
-				continue
-			}
-			k := Key{Project: u.Project, User: u.User, Step: u.Step}
-			if u.PoolID == 0 {
-				group(k.at(u.Hour, h.Zone)).borrowed += u.Used
-				continue
-			}
-			k.Pool = u.In.String()
-			group(k.at(u.Hour, h.Zone)).used += u.Used
-		}
-	} else {
-		for _, u := range h.Use {
-			if project != "" && u.Project != project {
-				continue
-			}
-			k := Key{Project: u.Project}
-			if u.PoolID == 0 {
-				group(k.at(u.Hour, h.Zone)).borrowed += u.Used
-				continue
-			}
-			k.Pool = u.Pool.String()
-			s := group(k.at(u.Hour, h.Zone))
-			s.guaranteed, s.used, s.waiting = s.guaranteed+u.Guaranteed, s.used+u.Used, s.waiting+u.Waiting
-		}
-	}
+	groups, byJob := h.sumUp(by, project, func(k Key) Key { return k.only(by) })
 	var total sums
 	for _, s := range groups {
 		total.guaranteed, total.used, total.borrowed, total.waiting = total.guaranteed+s.guaranteed, total.used+s.used, total.borrowed+s.borrowed, total.waiting+s.waiting
@@ -189,6 +168,47 @@ func UsesBy(h History, by []By, project string) ([]Use, Use) {
 	}
 	slices.SortFunc(all, func(a, b Use) int { return a.Key.Compare(b.Key) })
 	return all, total.use(Key{}, byJob, total)
+}
+
+// sumUp sums up hours by what a function makes of their keys, and reports whether they are what
+// users' jobs used: pools' guarantees are of no single user or step.
+func (h History) sumUp(by []By, project string, keyOf func(Key) Key) (groups map[Key]*sums, byJob bool) {
+	groups = map[Key]*sums{}
+	group := func(k Key, hour time.Time) *sums {
+		if k = keyOf(k.at(hour, h.Zone)); groups[k] == nil {
+			groups[k] = &sums{}
+		}
+		return groups[k]
+	}
+	if slices.Contains(by, ByUser) || slices.Contains(by, ByStep) {
+		for _, u := range h.Users {
+			if project != "" && u.Project != project {
+				continue
+			}
+			k := Key{Project: u.Project, User: u.User, Step: u.Step}
+			if u.PoolID == 0 {
+				group(k, u.Hour).borrowed += u.Used
+				continue
+			}
+			k.Pool = u.In.String()
+			group(k, u.Hour).used += u.Used
+		}
+		return groups, true
+	}
+	for _, u := range h.Use {
+		if project != "" && u.Project != project {
+			continue
+		}
+		k := Key{Project: u.Project}
+		if u.PoolID == 0 {
+			group(k, u.Hour).borrowed += u.Used
+			continue
+		}
+		k.Pool = u.Pool.String()
+		s := group(k, u.Hour)
+		s.guaranteed, s.used, s.waiting = s.guaranteed+u.Guaranteed, s.used+u.Used, s.waiting+u.Waiting
+	}
+	return groups, false
 }
 
 func (s sums) use(k Key, byJob bool, total sums) Use {
