@@ -29,18 +29,20 @@ type reportOptions struct {
 type reportKind struct {
 	name, usage string
 	keys        []desk.By // that its rows may be grouped by
+	days        bool      // it may be of the days from one to another
 	run         func(context.Context, answers, reportOptions, io.Writer) error
 }
 
 func reportCommand(p process) *cli.Command {
-	c := &cli.Command{Name: "report", Usage: "report use, waits, preemptions, dummy jobs and the forecast"}
+	c := &cli.Command{Name: "report", Usage: "report use, charges, waits, what kept jobs waiting, preemptions, dummy jobs and the forecast"}
 	for _, kind := range []reportKind{
-		{"usage", "slot-hours by day and pool, or by other groups, within the guarantee and beyond it", desk.UsageKeys, reportUsage},
-		{"waits", "how long jobs and reclaims waited", desk.WaitKeys, reportWaits},
-		{"victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", desk.VictimKeys, reportVictims},
-		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, onDesk(reportDummies)},
-		{"waste", "memory and processors that jobs asked for and did not use, and what they should ask for", nil, onDesk(reportWaste)},
-		{"forecast", "coming weeks: allocated slots, and expected use", nil, onDesk(reportForecast)},
+		{"usage", "slot-hours by day and pool, or by other groups, within the guarantee and beyond it", desk.UsageKeys, false, reportUsage},
+		{"charge", "what projects, or other groups, are charged for the slot-hours that they used, by the prices in the config", desk.ChargeKeys, true, onDesk(reportCharge)},
+		{"waits", "how long jobs and reclaims waited", desk.WaitKeys, false, reportWaits},
+		{"victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", desk.VictimKeys, false, reportVictims},
+		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, false, onDesk(reportDummies)},
+		{"waste", "memory and processors that jobs asked for and did not use, and what they should ask for", nil, false, onDesk(reportWaste)},
+		{"forecast", "coming weeks: allocated slots, and expected use", nil, false, onDesk(reportForecast)},
 	} {
 		c.Subcommands = append(c.Subcommands, kind.command(p))
 	}
@@ -56,6 +58,11 @@ func (k reportKind) command(p process) *cli.Command {
 	}
 	if k.name != "forecast" { // which looks ahead
 		flags = append(flags, &cli.StringFlag{Name: "week", Usage: "this `WEEK` instead, such as 2026-W48, 48, a date of it, or last"})
+	}
+	if k.days {
+		flags = append(flags,
+			&cli.StringFlag{Name: "from", Usage: "instead, the days from this `DAY` on, such as 2026-11-01"},
+			&cli.StringFlag{Name: "to", Usage: "with --from, the last `DAY`, such as 2026-11-30 (default: up to now)"})
 	}
 	if len(k.keys) > 0 {
 		var words []string
@@ -75,11 +82,20 @@ func (k reportKind) command(p process) *cli.Command {
 			if c.IsSet("since") && c.IsSet("week") {
 				return shell.Usagef("--since and --week exclude each other")
 			}
+			if c.IsSet("from") && (c.IsSet("since") || c.IsSet("week")) {
+				return shell.Usagef("--from, --since and --week exclude each other")
+			}
+			if c.IsSet("to") && !c.IsSet("from") {
+				return shell.Usagef("--to needs --from")
+			}
 			if o.by, err = desk.GroupsOf(c.StringSlice("by"), k.keys); err != nil {
 				return withExitCode(err)
 			}
 			return p.ask(c, func(ctx context.Context, d answers) error {
 				span := desk.Span{Week: c.String("week"), Date: since.date, Since: since.value}
+				if c.IsSet("from") {
+					span.Date, span.To = c.String("from"), c.String("to")
+				}
 				if o.Period, err = d.Period(c.String("project"), span); err != nil {
 					return err
 				}
@@ -152,6 +168,22 @@ func reportUsageBy(ctx context.Context, d answers, o reportOptions, out io.Write
 		fmt.Fprintf(out, "Without a promise (no allocation): %s\n", shell.Printable(strings.Join(without, ", ")))
 	}
 	return err
+}
+
+// reportCharge prints what groups are charged, and in text their sum.
+func reportCharge(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.Charge(ctx, o.Period, o.by)
+	if err != nil {
+		return err
+	}
+	if len(r.Charges) == 0 && o.format == table.Text {
+		return nothingYet(out, r.Period)
+	}
+	rows := r.Table(o.by)
+	if o.format == table.Text {
+		rows.Rows = append(rows.Rows, r.TotalRow(o.by))
+	}
+	return table.Print(out, o.format, tableOf(rows), r)
 }
 
 // tableOf returns a report's rows, to be printed.

@@ -176,10 +176,12 @@ func (d *Desk) history(ctx context.Context, from, to time.Time) (report.History,
 	return h, err
 }
 
-// Span says how far back a report looks: one week, or since a date or for a time up to now.
+// Span says how far back a report looks: one week, from a date to another one, or since a date or
+// for a time up to now.
 type Span struct {
 	Week  string // one of calendar.PastForms; "": none
 	Date  string // such as 2026-11-23; "": none
+	To    string // the last day from Date on; "": up to now
 	Since time.Duration
 }
 
@@ -225,9 +227,19 @@ func (d *Desk) Period(project string, s Span) (Period, error) {
 	case s.Date != "":
 		day, err := time.ParseInLocation(time.DateOnly, s.Date, d.zone())
 		if err != nil || day.After(now) {
-			return p, invalidf("--since %s: want a day that has begun, such as %s", s.Date, now.In(d.zone()).Format(time.DateOnly))
+			return p, invalidf("%s: want a day that has begun, such as %s", s.Date, now.In(d.zone()).Format(time.DateOnly))
 		}
 		p.From = day.UTC()
+		if s.To == "" {
+			break
+		}
+		last, err := time.ParseInLocation(time.DateOnly, s.To, d.zone())
+		if err != nil || last.Before(day) {
+			return p, invalidf("--to %s: want a day, such as %s, and none before --from", s.To, s.Date)
+		}
+		if end := last.AddDate(0, 0, 1).UTC(); end.Before(now) {
+			p.To = end
+		}
 	}
 	return p, nil
 }
