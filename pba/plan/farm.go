@@ -198,6 +198,8 @@ type farm struct {
 	byID     map[backends.ID]*job // of jobs: those that a reclaim or a trial names
 	tallies  map[account]*tally   // of those that have jobs, or lost some
 	reasons  map[string]int       // waiting jobs that would match a pool, but are not understood
+	waiters  waiters              // every job that waits for what hosts have; see shortages
+	spare    []spare              // by host: what was free when the cycle began
 	shapes   map[shape]*choices   // of resting jobs that wait
 	empty    *occupancy           // see everyHost
 }
@@ -213,6 +215,7 @@ func observe(c *cycle) *farm {
 	f.divide()
 	f.readPools()
 	f.readJobs()
+	f.noteSpare()
 	f.updateFates()
 	f.countTaken()
 	f.limitBeneficiaries()
@@ -241,6 +244,9 @@ func (f *farm) readJobs() {
 		managed := len(queues) == 0 || queues[bj.Queue] || f.policy.LowQueue != "" && bj.Queue == f.policy.LowQueue
 		if managed && bj.State == backends.Pending {
 			entitle.countPending(bj, verdict)
+		}
+		if managed && bj.State != backends.Running {
+			f.countWaiter(bj)
 		}
 		mayBeTouched := known.mayHave(bj.ID)
 		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil && !(managed && f.maybeFixed(bj)) {

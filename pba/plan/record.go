@@ -126,6 +126,7 @@ func (b *books) status() {
 	}
 	b.warnOfStuck()
 	b.plan.Heavy = b.heavyStatus()
+	b.plan.Shortages = b.shortages()
 }
 
 // setStatus sums up the guarantees and the slots of each host set, and of the hosts in none:

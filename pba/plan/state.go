@@ -315,6 +315,7 @@ type Plan struct {
 	Nominated []Nominee
 	Looks     bool // a job that is served before the site's threshold waits for the queue to consider it: another cycle soon is of use
 	Heavy     []HeavyStatus
+	Shortages []Shortage // what keeps jobs from starting, by cause; of LackResource at most 21
 
 	SendGuaranteed bool                  // the queue is to be sent Guaranteed
 	Guaranteed     []backends.Guaranteed // see backends.ForEngine.Guarantee
