@@ -38,6 +38,7 @@ func forget(ctx context.Context, tx *sql.Tx, before time.Time) error {
 		`DELETE FROM farm_hour WHERE hour IN (SELECT hour FROM farm_hour WHERE hour < ? LIMIT ?)`,
 		`DELETE FROM use_hour WHERE hour IN (SELECT DISTINCT hour FROM use_hour WHERE hour < ? ORDER BY hour LIMIT ? / 100)`,
 		`DELETE FROM user_hour WHERE hour IN (SELECT DISTINCT hour FROM user_hour WHERE hour < ? ORDER BY hour LIMIT MAX(1, ? / 5000))`,
+		`DELETE FROM wait_hour WHERE hour IN (SELECT DISTINCT hour FROM wait_hour WHERE hour < ? ORDER BY hour LIMIT ? / 25)`,
 		`DELETE FROM ended_job WHERE (job, idx, submitted) IN (SELECT job, idx, submitted FROM ended_job WHERE ended < ? ORDER BY ended LIMIT ?)`,
 		`DELETE FROM action WHERE cycle IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,
 		`DELETE FROM cycle WHERE id IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,

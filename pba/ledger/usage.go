@@ -73,7 +73,10 @@ func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error
 			return err
 		}
 	}
-	return addUserHours(ctx, tx, hour, ms, p.Uses)
+	if err := addUserHours(ctx, tx, hour, ms, p.Uses); err != nil {
+		return err
+	}
+	return addShortages(ctx, tx, hour, ms, p.Shortages)
 }
 
 // maxUserRows bounds the rows of what users used within an hour. What further users, or their

@@ -150,6 +150,9 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 	if _, err := l.db.Exec(`INSERT INTO user_hour VALUES (?, 1, 'A', 'ann', '', 1)`, start.UnixNano()); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := l.db.Exec(`INSERT INTO wait_hour VALUES (?, 'slots', '', 1, 1, 0, 0, 0)`, start.UnixNano()); err != nil {
+		t.Fatal(err)
+	}
 	counts := func() []ReclaimCount {
 		t.Helper()
 		all, err := l.ReclaimCounts(ctx)
@@ -174,7 +177,7 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 	for query, want := range map[string]int{
 		`SELECT COUNT(*) FROM reclaim`: 1, `SELECT COUNT(*) FROM victim`: 2, `SELECT COUNT(*) FROM ended_job`: 0,
 		`SELECT COUNT(*) FROM action`: 0, `SELECT COUNT(*) FROM cycle WHERE id = 1`: 0, `SELECT COUNT(*) FROM farm_hour`: 1,
-		`SELECT COUNT(DISTINCT hour) FROM user_hour`: 1,
+		`SELECT COUNT(DISTINCT hour) FROM user_hour`: 1, `SELECT COUNT(*) FROM wait_hour`: 0,
 	} {
 		var n int
 		if err := l.db.QueryRow(query).Scan(&n); err != nil || n != want {
