@@ -42,6 +42,7 @@ func reportCommand(p process) *cli.Command {
 		{"victims", "which projects lost slots, to which, how reclaims ended, and which jobs wait as they lost too much", desk.VictimKeys, false, reportVictims},
 		{"dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", nil, false, onDesk(reportDummies)},
 		{"waste", "memory and processors that jobs asked for and did not use, and what they should ask for", nil, false, onDesk(reportWaste)},
+		{"hardware", "what kept jobs waiting: slots, memory, resources or rules; and what hardware would have helped", desk.HardwareKeys, true, onDesk(reportHardware)},
 		{"forecast", "coming weeks: allocated slots, and expected use", nil, false, onDesk(reportForecast)},
 	} {
 		c.Subcommands = append(c.Subcommands, kind.command(p))
@@ -52,10 +53,11 @@ func reportCommand(p process) *cli.Command {
 
 func (k reportKind) command(p process) *cli.Command {
 	since := &ago{value: 7 * 24 * time.Hour}
-	flags := []cli.Flag{
-		&cli.StringFlag{Name: "project", Usage: "only what concerns this `PROJECT`"},
-		&cli.GenericFlag{Name: "since", Value: since, Usage: "how far back: `TIME` such as 12h, 7d or 4w, or a day such as 2026-11-23"},
+	var flags []cli.Flag
+	if k.name != "hardware" { // which is of the farm
+		flags = append(flags, &cli.StringFlag{Name: "project", Usage: "only what concerns this `PROJECT`"})
 	}
+	flags = append(flags, &cli.GenericFlag{Name: "since", Value: since, Usage: "how far back: `TIME` such as 12h, 7d or 4w, or a day such as 2026-11-23"})
 	if k.name != "forecast" { // which looks ahead
 		flags = append(flags, &cli.StringFlag{Name: "week", Usage: "this `WEEK` instead, such as 2026-W48, 48, a date of it, or last"})
 	}
@@ -322,6 +324,26 @@ func reportWaste(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 		return err
 	}
 	return table.Print(out, o.format, tableOf(w.Table()), w)
+}
+
+// reportHardware prints what kept jobs waiting, and in text what would have helped.
+func reportHardware(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.Hardware(ctx, o.Period, o.by)
+	if err != nil {
+		return err
+	}
+	if len(r.Lacks) == 0 && o.format == table.Text {
+		_, err := fmt.Fprintf(out, "No cycle since %s saw jobs wait that could have started with more slots, memory or resources.\n", beginOf(r.Period))
+		return err
+	}
+	err = table.Print(out, o.format, tableOf(r.Table(o.by)), r)
+	if err != nil || o.format != table.Text {
+		return err
+	}
+	for _, text := range r.Words {
+		fmt.Fprintln(out, shell.Printable(text))
+	}
+	return nil
 }
 
 func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
