@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/student"
 )
 
 // Kind is what jobs that do the same have in common.
@@ -163,7 +164,7 @@ func Advise(runs []Run, slots int) (a Advice) {
 // those of the given ones, which are sorted: the prediction limit of Student's distribution. It is least times the
 // largest value at least, and most times that at most.
 func bound(values []float64, least, most float64) float64 {
-	const z = 2.7989 // of the standard normal distribution: 0.95^(1/20) is below it
+	const next, kept = 20, 0.95
 	n := float64(len(values))
 	mean, squares := 0.0, 0.0
 	for _, v := range values {
@@ -172,21 +173,9 @@ func bound(values []float64, least, most float64) float64 {
 	for _, v := range values {
 		squares += (math.Log(v) - mean) * (math.Log(v) - mean)
 	}
-	limit := math.Exp(mean + student(z, n-1)*math.Sqrt(squares/(n-1)*(1+1/n)))
+	limit := math.Exp(mean + student.Quantile(math.Pow(kept, 1.0/next), n-1)*math.Sqrt(squares/(n-1)*(1+1/n)))
 	top := values[len(values)-1]
 	return min(max(limit, least*top), most*top)
-}
-
-// student returns the quantile of Student's distribution that belongs to one of the standard normal distribution, by
-// the expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5). From four degrees of freedom on it is off by
-// 2 % at most, for the quantiles that are used here.
-func student(z, freedom float64) float64 {
-	z2 := z * z
-	g1 := z * (z2 + 1) / 4
-	g2 := z * ((5*z2+16)*z2 + 3) / 96
-	g3 := z * (((3*z2+19)*z2+17)*z2 - 15) / 384
-	g4 := z * ((((79*z2+776)*z2+1482)*z2-1920)*z2 - 945) / 92160
-	return z + g1/freedom + g2/math.Pow(freedom, 2) + g3/math.Pow(freedom, 3) + g4/math.Pow(freedom, 4)
 }
 
 // Ends is when a running job is expected to end.

