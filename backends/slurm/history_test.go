@@ -16,7 +16,7 @@ func TestHistoryErrors(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'Slurm accounting storage is disabled' >&2; exit 1": "ask sacct: this cluster keeps no accounting (AccountingStorageType in slurm.conf): an administrator can set up slurmdbd",
 		"echo 'sacct: error: something' >&2; exit 1":              "sacct: error: something",
-		"echo garbage": "sacct: 0 fields of 19 in the line ",
+		"echo garbage": "sacct: 0 fields of 21 in the line ",
 	} {
 		config := slurm.DefaultConfig()
 		config.Bin = t.TempDir()
