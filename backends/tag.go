@@ -33,6 +33,8 @@ type Tag struct {
 	Checkpoint Checkpoint
 	// Minimum is what the job needs at least of its hosts (R48).
 	Minimum Minimum
+	// Deadline is by when the job should have ended (R48; UNIX seconds; 0: not said).
+	Deadline int64
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
@@ -79,6 +81,9 @@ func (t Tag) String() string {
 	}
 	if t.Minimum != (Minimum{}) {
 		field("minimum", t.Minimum.String())
+	}
+	if t.Deadline > 0 {
+		field("deadline", strconv.FormatInt(t.Deadline, 10))
 	}
 	return b.String()
 }
@@ -135,6 +140,10 @@ func ParseTag(description string) (Tag, string, error) {
 			}
 		case "minimum":
 			if t.Minimum, err = ParseMinimum(value); err != nil {
+				return Tag{}, description, errTag
+			}
+		case "deadline":
+			if t.Deadline, err = strconv.ParseInt(value, 10, 64); err != nil || t.Deadline < 0 {
 				return Tag{}, description, errTag
 			}
 		}

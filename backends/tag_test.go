@@ -28,6 +28,9 @@ func TestTagRoundTrip(t *testing.T) {
 				Disk: rapid.Int64Range(0, maxMinimumRate).Draw(t, "disk"), Network: rapid.Int64Range(0, maxMinimumRate).Draw(t, "network"),
 			}
 		}
+		if rapid.Bool().Draw(t, "hurries") {
+			want.Deadline = rapid.Int64Min(0).Draw(t, "deadline")
+		}
 		text := rapid.String().Draw(t, "text")
 		written := want.String() + " " + text
 		got, rest, err := ParseTag(written)
@@ -66,6 +69,8 @@ func TestParseTag(t *testing.T) {
 		"allotment:1;checkpoint=x; x":           {rest: "allotment:1;checkpoint=x; x", bad: true},
 		"allotment:1;minimum=cpu%3D2,net%3D1M;": {tag: Tag{Minimum: Minimum{CPU: 2000, Network: 1 << 20}}},
 		"allotment:1;minimum=mem%3D1G; x":       {rest: "allotment:1;minimum=mem%3D1G; x", bad: true},
+		"allotment:1;deadline=1796108400;":      {tag: Tag{Deadline: 1796108400}},
+		"allotment:1;deadline=-1; x":            {rest: "allotment:1;deadline=-1; x", bad: true},
 		"allotment:1;mem=-1; x":                 {rest: "allotment:1;mem=-1; x", bad: true},
 		"allotment:1;mem=1e9;":                  {rest: "allotment:1;mem=1e9;", bad: true},
 		"allotment:1;queue;":                    {rest: "allotment:1;queue;", bad: true},

@@ -24,6 +24,7 @@ type Request struct {
 	Preempt     string  // ALLOTMENT_PREEMPT
 	Checkpoint  string  // ALLOTMENT_CHECKPOINT
 	Minimum     string  // ALLOTMENT_MIN
+	Deadline    string  // ALLOTMENT_DEADLINE
 	SavedByLSF  bool    // bsub -k: LSF makes checkpoints of it
 	Description string  // the user's own text
 	Interactive bool
@@ -113,10 +114,12 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	d.Tag.Checkpoint = checkpoint
 	minimum, unread := readMinimum(req.Minimum)
 	d.Tag.Minimum = minimum
+	deadline, late := readDeadline(req.Deadline, now)
+	d.Tag.Deadline = deadline
 	if s.Observe || r.Projects() == 0 {
 		return nil // nothing is planned yet, or the filter only observes
 	}
-	for _, line := range []string{warning, wrong, startsAnew(req, mode), unread} {
+	for _, line := range []string{warning, wrong, startsAnew(req, mode), unread, late} {
 		if line != "" {
 			d.Messages = append(d.Messages, line)
 		}
@@ -300,6 +303,19 @@ func readMinimum(text string) (m backends.Minimum, wrong string) {
 		return backends.Minimum{}, backends.MinimumVariable + "=" + printable(text) + ": " + err.Error() + "; the job has no minimum"
 	}
 	return m, ""
+}
+
+// readDeadline reads by when a job should have ended (R48), in UNIX seconds. What is not understood, in the past or
+// too far ahead is left out, and wrong says why.
+func readDeadline(text string, now time.Time) (at int64, wrong string) {
+	deadline, err := backends.ParseDeadline(text, now)
+	switch {
+	case err != nil:
+		return 0, backends.DeadlineVariable + "=" + printable(text) + ": " + err.Error() + "; the job has no deadline"
+	case deadline.IsZero():
+		return 0, ""
+	}
+	return deadline.Unix(), ""
 }
 
 // startsAnew returns what the owner of a job should know that LSF makes checkpoints of: they are

@@ -440,6 +440,7 @@ local function write_tag(tag)
    if tag.held then s = s .. "held=" .. string.format("%.0f", tag.held) .. ";" end
    if tag.checkpoint then s = s .. "checkpoint=" .. escape(tag.checkpoint) .. ";" end
    if tag.minimum then s = s .. "minimum=" .. escape(tag.minimum) .. ";" end
+   if tag.deadline then s = s .. "deadline=" .. string.format("%.0f", tag.deadline) .. ";" end
    if s == "" then
       return ""
    end
@@ -449,7 +450,7 @@ end
 -- decide tests a new job for a managed partition. low is the lowest partition, ""
 -- if there is none.
 local function decide(request, p, standing, low)
-   local d = {messages = {}, tag = {suspend = request.suspend, checkpoint = request.checkpoint, minimum = request.minimum, step = request.step}}
+   local d = {messages = {}, tag = {suspend = request.suspend, checkpoint = request.checkpoint, minimum = request.minimum, deadline = request.deadline, step = request.step}}
    if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
       return d -- nothing is planned yet, or the filter only observes
    end
@@ -820,6 +821,93 @@ local function read_minimum(s)
    return minimum, nil
 end
 
+local DEADLINE = ": say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h"
+local MINUTES = {m = 1, h = 60, d = 1440}
+
+-- utc returns the UNIX seconds of a date's begin in UTC; nil: there is no such date.
+local function utc(year, month, day)
+   local leap = year % 4 == 0 and (year % 100 ~= 0 or year % 400 == 0)
+   local lengths = {31, leap and 29 or 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
+   if not lengths[month] or day < 1 or day > lengths[month] then
+      return nil
+   end
+   local before = year - 1
+   local days = before * 365 + math.floor(before / 4) - math.floor(before / 100) + math.floor(before / 400)
+   for i = 1, month - 1 do
+      days = days + lengths[i]
+   end
+   return (days + day - 1 - 719162) * 86400 -- 719162 days before 1970
+end
+
+-- parse_deadline reads by when a job should have ended (R48), as backends.ParseDeadline does, in UNIX
+-- seconds; nil: it is no time. Times without an offset are in slurmctld's zone.
+local function parse_deadline(s, now)
+   local n, unit = s:match("^%+(%d+)([mhd])$")
+   if n then
+      return #n <= 5 and now + tonumber(n) * MINUTES[unit] * 60 or nil
+   end
+   local clock, past = s:match("^(%d%d?):(%d%d)$")
+   if clock then
+      local hour, minute, today = tonumber(clock), tonumber(past), os.date("*t", now)
+      if hour > 23 or minute > 59 then
+         return nil
+      end
+      for day = today.day, today.day + 1 do
+         local at = os.time({year = today.year, month = today.month, day = day, hour = hour, min = minute, sec = 0})
+         if at and at > now then
+            return at
+         end
+      end
+      return nil
+   end
+   local date, rest = s:match("^(%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d)(.*)$")
+   if not date then
+      return nil
+   end
+   local year, month, day, hour, minute = date:match("(%d+)-(%d+)-(%d+)T(%d+):(%d+)")
+   year, month, day, hour, minute = tonumber(year), tonumber(month), tonumber(day), tonumber(hour), tonumber(minute)
+   local second, zone = rest:match("^:(%d%d)(.*)$")
+   second, zone = tonumber(second or 0), zone or rest
+   local begins = utc(year, month, day)
+   if not begins or hour > 23 or minute > 59 or second > 59 then
+      return nil
+   end
+   local at = begins + hour * 3600 + minute * 60 + second
+   if zone == "" then
+      if math.abs(at - now) > 400 * 86400 then -- too far by any zone; C's time may not reach there
+         return at
+      end
+      return os.time({year = year, month = month, day = day, hour = hour, min = minute, sec = second})
+   elseif zone == "Z" then
+      return at
+   end
+   local sign, hours, minutes = zone:match("^([+-])(%d%d):(%d%d)$")
+   if not sign or tonumber(hours) > 23 or tonumber(minutes) > 59 then
+      return nil
+   end
+   return at - tonumber(sign .. "1") * (hours * 3600 + minutes * 60)
+end
+
+-- read_deadline returns the deadline of a job, in UNIX seconds, nil if there is none, and a line for its
+-- user.
+local function read_deadline(s)
+   if s == nil then
+      return nil, nil
+   end
+   local now = allotment.now()
+   local at, wrong = parse_deadline(s, now), nil
+   if not at then
+      wrong = "it is no time"
+   elseif at <= now then
+      wrong = "it is in the past"
+   elseif at - now > 366 * 86400 then
+      wrong = "it is more than a year ahead"
+   else
+      return at, nil
+   end
+   return nil, "ALLOTMENT_DEADLINE=" .. printable(s) .. ": " .. wrong .. DEADLINE .. "; the job has no deadline"
+end
+
 local function request_of(job, partitions, p)
    local environment = job.environment or NOTHING
    local name, step = split_project(project_text(job, p.project_from) or "")
@@ -832,8 +920,9 @@ local function request_of(job, partitions, p)
    local suspend, warning = preempt_mode(text(environment.ALLOTMENT_PREEMPT))
    local checkpoint, wrong, too_long = read_checkpoint(text(environment.ALLOTMENT_CHECKPOINT), p.checkpoint_max)
    local minimum, unread = read_minimum(text(environment.ALLOTMENT_MIN))
+   local deadline, late = read_deadline(text(environment.ALLOTMENT_DEADLINE))
    local warnings = {}
-   for _, line in ipairs({warning or false, wrong or false, unread or false}) do
+   for _, line in ipairs({warning or false, wrong or false, unread or false, late or false}) do
       if line then
          table.insert(warnings, line)
       end
@@ -845,7 +934,7 @@ local function request_of(job, partitions, p)
       slots = slots(job), memory = memory(job), nodes = math.max(number(job.min_nodes) or 1, 1),
       indices = text(job.array_inx), licences = text(job.licenses),
       delayed = (number(job.begin_time) or 0) ~= 0,
-      suspend = suspend, checkpoint = checkpoint, too_long = too_long, minimum = minimum,
+      suspend = suspend, checkpoint = checkpoint, too_long = too_long, minimum = minimum, deadline = deadline,
       warnings = warnings, unlisted = unlisted(job, p),
       interactive = text(job.script) == nil,
       exclusive = number(job.shared) == 0,

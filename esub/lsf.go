@@ -224,6 +224,7 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 		Preempt:     env("ALLOTMENT_PREEMPT"),
 		Checkpoint:  env(backends.CheckpointVariable),
 		Minimum:     env(backends.MinimumVariable),
+		Deadline:    env(backends.DeadlineVariable),
 		Interactive: ps.yes(lsfInteractive) || ps.yes("LSB_SUB_PTY"),
 		Exclusive:   ps.yes(lsfExclusive),
 		Modify:      ps.changes(env),

@@ -55,7 +55,7 @@ func TestParamsRequest(t *testing.T) {
 		"two rusages":    {"LSB_SUB_RES_REQ=\"{rusage[mem=10]} || {rusage[mem=1.5g]}\"\n", nil, Request{Memory: 3 << 29}},
 		"odd rusage":     {"LSB_SUB_RES_REQ=\"rusage[mem=x] rusage[mem=-5] rusage[mem=1e300] rusage[mem=NaN] rusage[mem=\"\n", nil, Request{}},
 		"interactive":    {"LSB_SUB_INTERACTIVE=Y\nLSB_SUB_PTY=Y\n", nil, Request{Interactive: true}},
-		"its variables":  {"", []string{"ALLOTMENT_PREEMPT=suspend", "ALLOTMENT_CHECKPOINT=every:10m", "ALLOTMENT_MIN=cpu=2"}, Request{Preempt: "suspend", Checkpoint: "every:10m", Minimum: "cpu=2"}},
+		"its variables":  {"", []string{"ALLOTMENT_PREEMPT=suspend", "ALLOTMENT_CHECKPOINT=every:10m", "ALLOTMENT_MIN=cpu=2", "ALLOTMENT_DEADLINE=07:00"}, Request{Preempt: "suspend", Checkpoint: "every:10m", Minimum: "cpu=2", Deadline: "07:00"}},
 		"-rn":            {"LSB_SUB_RERUNNABLE=N\n", nil, Request{NoRequeue: true}},
 		"spared by tag":  {"LSB_SUB_JOB_DESCRIPTION=\"allotment:1;norequeue=1; x\"\n", nil, Request{NoRequeue: true, Description: "allotment:1;norequeue=1; x"}},
 		"-r":             {"LSB_SUB_RERUNNABLE=Y\n", nil, Request{}},

@@ -85,7 +85,9 @@ func (a ask) run(t *testing.T) answer {
 	if a.script == "" {
 		a.script = "job_submit.lua"
 	}
-	out, err := exec.CommandContext(t.Context(), lua(t), "testdata/slurmctld.lua", a.script, question).CombinedOutput()
+	command := exec.CommandContext(t.Context(), lua(t), "testdata/slurmctld.lua", a.script, question)
+	command.Env = append(os.Environ(), "TZ=UTC") // as the cases
+	out, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -160,6 +162,7 @@ func jobOf(r esub.Request) fields {
 	environment.set("ALLOTMENT_PREEMPT", r.Preempt)
 	environment.set("ALLOTMENT_CHECKPOINT", r.Checkpoint)
 	environment.set("ALLOTMENT_MIN", r.Minimum)
+	environment.set("ALLOTMENT_DEADLINE", r.Deadline)
 	job["environment"] = environment
 	if r.Slots > 0 {
 		job["min_cpus"] = r.Slots

@@ -118,8 +118,8 @@ func (l *Line) option(options optionTable, args []string) (int, error) {
 	case joined && name == batchOption:
 		l.uses = append(l.uses, use{opt: options.named(packOption), value: value})
 		return 1, nil
-	case joined && name == minOption:
-		l.uses = append(l.uses, use{opt: options.named(minOption), value: value})
+	case joined && inEnvironment(name):
+		l.uses = append(l.uses, use{opt: options.named(name), value: value})
 		return 1, nil
 	}
 	if o := options.named(word); o != nil {
@@ -175,7 +175,7 @@ func cluster(options optionTable, word string) []*Option {
 func prefixes(options optionTable, word string) []*Option {
 	var found []*Option
 	for n := 2; n < len(word); n++ {
-		if o := options.named(word[:n]); o != nil && o.Arg != "" && o.Name != minOption {
+		if o := options.named(word[:n]); o != nil && o.Arg != "" && !inEnvironment(o.Name) {
 			found = append(found, o)
 		}
 	}

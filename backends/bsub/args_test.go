@@ -492,3 +492,42 @@ func TestMinimum(t *testing.T) {
 		}
 	}
 }
+
+// R48: a deadline goes into the job's environment as a time that is the same everywhere.
+func TestDeadline(t *testing.T) {
+	for line, want := range map[string]string{
+		"true":                               "ALLOTMENT_DEADLINE=+9h",
+		"--deadline +90m true":               "ALLOTMENT_DEADLINE=2026-11-29T13:30:00Z",
+		"--deadline 12:30 true":              "ALLOTMENT_DEADLINE=2026-11-30T11:30:00Z",
+		"--deadline=2026-12-01T07:00 true":   "ALLOTMENT_DEADLINE=2026-12-01T06:00:00Z",
+		"--deadline 2026-12-01T07:00Z true":  "ALLOTMENT_DEADLINE=2026-12-01T07:00:00Z",
+		"--deadline 13:30 --deadline=+1h ls": "ALLOTMENT_DEADLINE=2026-11-29T13:00:00Z",
+		"-env none --deadline +1h true":      "ALLOTMENT_DEADLINE=2026-11-29T13:00:00Z",
+		"--deadline= true":                   "option --deadline: it is empty: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h",
+		"--deadline 2026-11-29T12:00 true":   `option --deadline: "2026-11-29T12:00": it is in the past: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h`,
+		"--deadline +400d true":              `option --deadline: "+400d": it is more than a year ahead: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h`,
+		"--deadline soon true":               `option --deadline: "soon": it is no time: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h`,
+		"--deadline07:00 true":               "unknown option --deadline07:00; see --help",
+	} {
+		scanned, err := bsub.Scan(strings.Fields(line))
+		var r bsub.Request
+		if err == nil {
+			c := here
+			c.Now = time.Date(2026, 11, 29, 13, 0, 0, 0, time.FixedZone("", 3600))
+			c.Env = []string{"ALLOTMENT_DEADLINE=+8h", "ALLOTMENT_DEADLINE=+9h"}
+			r, err = scanned.Request(nil, c)
+		}
+		got := ""
+		for _, entry := range r.Spec.Env { // the last one counts
+			if strings.HasPrefix(entry, "ALLOTMENT_DEADLINE=") {
+				got = entry
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s\nwant %s", line, got, want)
+		}
+	}
+}

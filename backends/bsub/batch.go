@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -18,9 +19,13 @@ const (
 
 // Options that bsub does not have.
 const (
-	minOption    = "--min"
-	AdviseOption = "--advise"
+	minOption      = "--min"
+	deadlineOption = "--deadline"
+	AdviseOption   = "--advise"
 )
+
+// inEnvironment reports whether an option that bsub does not have stands in the job's environment.
+func inEnvironment(name string) bool { return name == minOption || name == deadlineOption }
 
 var errBatch = errors.New("its jobs and their commands are in the file; give none beside it")
 
@@ -57,7 +62,7 @@ func (l Line) BatchRequests(text []byte, c Context) (all []Request, err error) {
 
 // BatchCalls is BatchRequests for a bsub of the queue's own: what Call returns for
 // each job. Warnings are those of all lines, each once.
-func (l Line) BatchCalls(text []byte, own map[string]backends.OptionMeaning) (all []Call, warnings []string, err error) {
+func (l Line) BatchCalls(text []byte, own map[string]backends.OptionMeaning, now time.Time) (all []Call, warnings []string, err error) {
 	err = l.batch(text, func(line Line) error {
 		for _, u := range line.uses {
 			switch {
@@ -67,7 +72,7 @@ func (l Line) BatchCalls(text []byte, own map[string]backends.OptionMeaning) (al
 				return errors.New("option -K: the jobs of a batch are submitted one after the other here; have one job wait for the others with -w")
 			}
 		}
-		call, warned, err := line.Call(own)
+		call, warned, err := line.Call(own, now)
 		for _, warning := range warned {
 			if !slices.Contains(warnings, warning) {
 				warnings = append(warnings, warning)

@@ -48,7 +48,7 @@ func safe(t *testing.T, line string) {
 func FuzzArgs(f *testing.F) {
 	for _, line := range []string{
 		"-n\n4\n-R\nrusage[mem=4G/task] span[hosts=1]\nsleep\n3", "-J\na[1-9:2]%3\ntrue", "-b\n2:29:1:00\n-W\n1:30/h\nx", "-Hx\n-qnormal\n-Jd\nt\n--\n-x",
-		"-m\nh1+2 h2!\n-env\nall,~A,B=1\nx y", "-é\n\xff", "--min\ncpu=2,disk=300M\n--min=net=1\xffK\ntrue", "-R\n\xff\x1b&&[[]]\ntrue",
+		"-m\nh1+2 h2!\n-env\nall,~A,B=1\nx y", "-é\n\xff", "--min\ncpu=2,disk=300M\n--min=net=1\xffK\ntrue", "--deadline\n07:00\n--deadline=+1\xffh\ntrue", "-R\n\xff\x1b&&[[]]\ntrue",
 	} {
 		f.Add(line)
 	}

@@ -166,6 +166,7 @@ func Options() []Option {
 		refused("-yaml", "FILE", "f", format),
 		ignored("-Zs", "", "", "the job runs the file as it is when it starts"),
 		honoured(minOption, "LIST", "cpu=2,disk=300M", "what the whole job needs at least in each second, any of cpu=2 (cores), disk=300M (bytes read and written) and net=100M (bytes sent); as ALLOTMENT_MIN in the environment; it counts within a guarantee, up to the site's limits.most", setMinimum),
+		honoured(deadlineOption, "TIME", "07:00", "when the job should have ended: 07:00 (the next such time), 2026-12-01T07:00 (both by the clock here), 2026-12-01T07:00:00Z, or +3h or +90m from now; as ALLOTMENT_DEADLINE in the environment; it counts within a guarantee, up to the site's limits.most", setDeadline),
 	}
 	for i := range all {
 		o := &all[i]

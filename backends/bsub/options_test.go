@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
@@ -167,7 +168,7 @@ func handedOver(t *testing.T, o bsub.Option, own map[string]backends.OptionMeani
 	if err != nil {
 		t.Fatalf("%q: %v", words, err)
 	}
-	call, warnings, err := line.Call(own)
+	call, warnings, err := line.Call(own, time.Now())
 	got := call.Words
 	switch {
 	case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):

@@ -102,6 +102,7 @@ type builder struct {
 	screen        Screen
 	saves         time.Duration // -k: the job saves itself so often; 0: not said
 	minimum       backends.Minimum
+	deadline      time.Time
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -182,6 +183,9 @@ func (b *builder) finish() error {
 	}
 	if b.minimum != (backends.Minimum{}) {
 		b.replaceEntry(minimumEntry, b.minimum.String())
+	}
+	if !b.deadline.IsZero() {
+		b.replaceEntry(deadlineEntry, backends.DeadlineText(b.deadline))
 	}
 	if err := b.finishMail(); err != nil {
 		return err
@@ -273,6 +277,27 @@ func parseMinimum(v string) (backends.Minimum, error) {
 		return m, fmt.Errorf("%.64q: %w", v, err)
 	}
 	return m, nil
+}
+
+// deadlineEntry begins the entry of the environment that says by when a job should have ended: in a way that does
+// not depend on the zone or the time of what reads it.
+const deadlineEntry = backends.DeadlineVariable + "="
+
+func setDeadline(b *builder, v string) (err error) {
+	b.deadline, err = parseDeadline(v, b.Now)
+	return err
+}
+
+// parseDeadline reads the argument of --deadline, which says something.
+func parseDeadline(v string, now time.Time) (time.Time, error) {
+	if v == "" {
+		return time.Time{}, errors.New("it is empty: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h")
+	}
+	at, err := backends.ParseDeadline(v, now)
+	if err != nil {
+		return at, fmt.Errorf("%.64q: %w", v, err)
+	}
+	return at, nil
 }
 
 // setCheckpoint reads LSF's "checkpoint_dir [init=initial_checkpoint_period]

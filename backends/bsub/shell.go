@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/mail"
@@ -20,8 +21,8 @@ type Call struct {
 // options that it treats in its own way, by name. Each option is a word by itself; of
 // options that replace each other the last one stays, those ignored there are left
 // out, and what it does not have is in the environment. The command is one word (see
-// ShellLine). Without a command bsub reads a script from its standard input.
-func (l Line) Call(own map[string]backends.OptionMeaning) (call Call, warnings []string, err error) {
+// ShellLine). Without a command bsub reads a script from its standard input. now is in the user's zone.
+func (l Line) Call(own map[string]backends.OptionMeaning, now time.Time) (call Call, warnings []string, err error) {
 	warnings = slices.Clone(l.warnings)
 	for _, u := range effective(l.uses) {
 		honoured, warning, err := u.resolve(own)
@@ -34,12 +35,12 @@ func (l Line) Call(own map[string]backends.OptionMeaning) (call Call, warnings [
 			return Call{}, nil, fmt.Errorf("option -J: %w", checkBrackets(u.value))
 		case u.opt.Name == "-u" && checkRecipients(u.value) != nil:
 			return Call{}, nil, fmt.Errorf("option -u: %w", checkRecipients(u.value))
-		case u.opt.Name == minOption:
-			minimum, err := parseMinimum(u.value)
+		case inEnvironment(u.opt.Name):
+			entry, err := u.entry(now)
 			if err != nil {
-				return Call{}, nil, fmt.Errorf("option %s: %w", minOption, err)
+				return Call{}, nil, fmt.Errorf("option %s: %w", u.opt.Name, err)
 			}
-			call.Env = append(call.Env, minimumEntry+minimum.String())
+			call.Env = append(call.Env, entry)
 		case u.opt.Arg != "":
 			call.Words = append(call.Words, u.opt.Name, u.value)
 		default:
@@ -55,6 +56,16 @@ func (l Line) Call(own map[string]backends.OptionMeaning) (call Call, warnings [
 	}
 	call.Words = append(call.Words, line)
 	return call, warnings, nil
+}
+
+// entry returns the entry of the environment that says the same as an option that bsub does not have.
+func (u use) entry(now time.Time) (string, error) {
+	if u.opt.Name == minOption {
+		minimum, err := parseMinimum(u.value)
+		return minimumEntry + minimum.String(), err
+	}
+	at, err := parseDeadline(u.value, now)
+	return deadlineEntry + backends.DeadlineText(at), err
 }
 
 // checkRecipients checks the addresses that LSF sends mails to: it takes several, between

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -28,6 +29,8 @@ func TestCall(t *testing.T) {
 		"-J x":                        {words: "-J|x"},
 		"--min cpu=9 -n 2 --min=net=1024K,cpu=2 true": {words: "-n|2|true", env: "ALLOTMENT_MIN=cpu=2,net=1M"}, // R48
 		"--min mem=1G true":                           {fails: "option --min: \"mem=1G\": memory has no minimum"},
+		"--deadline 07:00 --deadline=+1h true":        {words: "true", env: "ALLOTMENT_DEADLINE=2026-11-30T01:53:20Z"}, // R48
+		"--deadline 2025-12-01T07:00Z true":           {fails: "option --deadline: \"2025-12-01T07:00Z\": it is in the past"},
 		"-- -x":                                       {words: "'-x'"},
 		"-jsdl f true":                                {fails: "option -jsdl is not possible on this queue"}, // as everywhere, where nothing else is said
 		"sh -c exit_3":                                {words: "sh -c exit_3"},
@@ -40,7 +43,7 @@ func TestCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call, warnings, err := scanned.Call(own)
+		call, warnings, err := scanned.Call(own, time.Unix(1796000000, 0).UTC())
 		if (err == nil) != (x.fails == "") || err != nil && !strings.Contains(err.Error(), x.fails) {
 			t.Errorf("%s: %v, want %q", line, err, x.fails)
 		}
@@ -53,7 +56,7 @@ func TestCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _, err := line.Call(nil); err == nil {
+		if got, _, err := line.Call(nil, time.Now()); err == nil {
 			t.Errorf("%q gives %q", words, got)
 		}
 	}
@@ -98,7 +101,7 @@ func TestBatchCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := map[string]backends.OptionMeaning{"-B": {Treatment: backends.Ignored, Note: "no mail"}}
-	got, warnings, err := line.BatchCalls([]byte("# two jobs\n-n 3 sh -c 'exit 3'\n\n--min cpu=2 'a | b'\n"), own)
+	got, warnings, err := line.BatchCalls([]byte("# two jobs\n-n 3 sh -c 'exit 3'\n\n--min cpu=2 'a | b'\n"), own, time.Now())
 	want := []Call{{Words: []string{"-P", "chipA", "-n", "3", "sh -c 'exit 3'"}}, {Words: []string{"-P", "chipA", "-n", "2", "a | b"}, Env: []string{"ALLOTMENT_MIN=cpu=2"}}}
 	if err != nil || !reflect.DeepEqual(got, want) || len(warnings) != 1 {
 		t.Errorf("%q, %q, %v", got, warnings, err)
@@ -109,7 +112,7 @@ func TestBatchCalls(t *testing.T) {
 		"true\n-U r true\n": "line 2: option -U is not possible",
 		"# none\n":          "no job in it",
 	} {
-		if _, _, err := line.BatchCalls([]byte(text), own); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := line.BatchCalls([]byte(text), own, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

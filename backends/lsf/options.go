@@ -31,13 +31,14 @@ func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 		all[o.Name] = backends.OptionMeaning{Treatment: treatment, Note: UnknownToLava}
 	}
 	for name, note := range map[string]string{
-		"--min": "ALLOTMENT_MIN in bsub's environment; not in a line of a script, which bsub alone reads",
-		"-k":    "checkpoints of LSF's own; a job that is preempted starts from its beginning nevertheless",
-		"-M":    "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
-		"-P":    "project, and its step",
-		"-pack": "each line is submitted by a bsub of its own; -I and -K are not possible",
-		"-R":    "lava: given once only",
-		"-sp":   "1 to MAX_USER_PRIORITY; a number above the default is lowered within a cycle",
+		"--min":      "ALLOTMENT_MIN in bsub's environment; not in a line of a script, which bsub alone reads",
+		"--deadline": "ALLOTMENT_DEADLINE in bsub's environment; not in a line of a script, which bsub alone reads",
+		"-k":         "checkpoints of LSF's own; a job that is preempted starts from its beginning nevertheless",
+		"-M":         "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
+		"-P":         "project, and its step",
+		"-pack":      "each line is submitted by a bsub of its own; -I and -K are not possible",
+		"-R":         "lava: given once only",
+		"-sp":        "1 to MAX_USER_PRIORITY; a number above the default is lowered within a cycle",
 	} {
 		all[name] = backends.OptionMeaning{Note: note}
 	}
@@ -48,7 +49,7 @@ func knownToLava(name string) bool {
 	switch name {
 	case "-a", "-B", "-b", "-C", "-c", "-D", "-E", "-Ep", "-e", "-F", "-f", "-H", "-I", "-Ip", "-Is", "-i", "-is",
 		"-J", "-Jd", "-K", "-k", "-L", "-M", "-m", "-N", "-n", "-o", "-P", "-p", "-pack", "-q", "-R", "-r", "-S", "-sp",
-		"-t", "-u", "-v", "-W", "-w", "-x", "-Zs", "--min": // the last is not handed to it
+		"-t", "-u", "-v", "-W", "-w", "-x", "-Zs", "--min", "--deadline": // the last two are not handed to it
 		return true
 	}
 	return false

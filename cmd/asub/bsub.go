@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
@@ -26,12 +27,12 @@ func (p process) execBsub(ctx context.Context, native backends.Bsub, line bsub.L
 	p.warn(native.Warnings)
 	env := withEnv(submitContext.Env, native.Env)
 	if file, given := line.Batch(); given {
-		return p.runBsubBatch(ctx, native, line, file, env, out)
+		return p.runBsubBatch(ctx, native, line, file, env, submitContext.Now, out)
 	}
 	if len(line.Command) == 0 && p.stdinTerminal {
 		return noCommand()
 	}
-	call, warnings, err := line.Call(native.Options)
+	call, warnings, err := line.Call(native.Options, submitContext.Now)
 	if err != nil {
 		return usageError(err)
 	}
@@ -39,12 +40,12 @@ func (p process) execBsub(ctx context.Context, native backends.Bsub, line bsub.L
 	return p.exec(append([]string{native.Program}, call.Words...), withEnv(env, call.Env))
 }
 
-func (p process) runBsubBatch(ctx context.Context, native backends.Bsub, line bsub.Line, file string, env []string, out io.Writer) error {
+func (p process) runBsubBatch(ctx context.Context, native backends.Bsub, line bsub.Line, file string, env []string, now time.Time, out io.Writer) error {
 	text, err := p.readBatch(file)
 	if err != nil {
 		return err
 	}
-	jobs, warnings, err := line.BatchCalls(text, native.Options)
+	jobs, warnings, err := line.BatchCalls(text, native.Options, now)
 	if err != nil {
 		return usageError(fmt.Errorf("%s: %w", file, err))
 	}

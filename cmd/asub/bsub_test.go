@@ -60,7 +60,8 @@ func TestAsubExecsNativeBsub(t *testing.T) {
 		"-B -N -u ann@example.org true": {argv: "/lsf/bin/bsub|-B|-N|-u|ann@example.org|true", env: env},
 		"-N -u -oQ true":                {answer: answer{code: 2, stderr: "asub: option -u: \"-oQ\" is no mail address: want one such as ann@example.org, or an account of this machine. Job not submitted.\n"}},
 		"-gpu n true":                   {answer: answer{code: 2, stderr: "asub: option -gpu is not possible on this queue: lava's bsub does not know it. Job not submitted.\n"}},
-		"--min disk=1024K true":         {argv: "/lsf/bin/bsub|true", env: "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf ALLOTMENT_MIN=disk=1M"}, // R48
+		"--min disk=1024K true":         {argv: "/lsf/bin/bsub|true", env: "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf ALLOTMENT_MIN=disk=1M"},                                                // R48
+		"--deadline +1x true":           {answer: answer{code: 2, stderr: "asub: option --deadline: \"+1x\": it is no time: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h. Job not submitted.\n"}}, // R48
 		"-zz true":                      {answer: answer{code: 2, stderr: "asub: unknown option -zz; see --help. Job not submitted.\n"}},
 		"-J script":                     {argv: "/lsf/bin/bsub|-J|script", env: env},
 	} {

@@ -15,7 +15,7 @@ const (
 asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
 asub [options] < SCRIPT                  its #BSUB lines are options too
 asub [options] --batch FILE              each of its lines is such a command line`
-	submitDescription = `The options are those of LSF's bsub, --min and --advise. Memory is that of the whole job: 512M,
+	submitDescription = `The options are those of LSF's bsub, --min, --deadline and --advise. Memory is that of the whole job: 512M,
 16G; a plain number is MB. With ALLOTMENT_PREEMPT=suspend in the environment the job is
 suspended, not requeued, if it is preempted for another project; with
 ALLOTMENT_CHECKPOINT=SIGUSR1:30s it is asked to save itself before it is requeued.`

@@ -54,6 +54,6 @@ func requestOf(a account.Account, s *backends.Spec) esub.Request {
 	}
 	return esub.Request{
 		User: a.Name, UID: int64(a.UID), Groups: groups, Project: s.Project, Queue: s.Queue, Slots: s.Slots, Memory: s.Memory,
-		Preempt: env("ALLOTMENT_PREEMPT"), Checkpoint: env(backends.CheckpointVariable), Minimum: env(backends.MinimumVariable), Description: s.Description, Interactive: s.Interactive, Exclusive: s.Exclusive, NoRequeue: s.NoRequeue,
+		Preempt: env("ALLOTMENT_PREEMPT"), Checkpoint: env(backends.CheckpointVariable), Minimum: env(backends.MinimumVariable), Deadline: env(backends.DeadlineVariable), Description: s.Description, Interactive: s.Interactive, Exclusive: s.Exclusive, NoRequeue: s.NoRequeue,
 	}
 }

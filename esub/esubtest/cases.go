@@ -121,6 +121,7 @@ type (
 		Preempt     string  `json:"preempt"`
 		Checkpoint  string  `json:"checkpoint"`
 		Minimum     string  `json:"minimum"`
+		Deadline    string  `json:"deadline"`
 		SavedByLSF  bool    `json:"-"` // not on Slurm
 		Description string  `json:"description"`
 		Interactive bool    `json:"interactive"`

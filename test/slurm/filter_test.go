@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/esub/esubtest"
 )
@@ -95,6 +96,7 @@ func (s *testSite) translate(c *esubtest.Case) {
 	if d := c.Slurm.Description; d != nil {
 		*d = strings.ReplaceAll(*d, "queue="+theirs+";", "queue="+ours+";")
 	}
+	translateDeadline(c)
 	if c.Standing.At.IsZero() {
 		return
 	}
@@ -109,6 +111,25 @@ func (s *testSite) translate(c *esubtest.Case) {
 	c.Standing.At = time.Now().Add(-age)
 	for i := range c.Slurm.Messages {
 		c.Slurm.Messages[i] = strings.ReplaceAll(c.Slurm.Messages[i], was.UTC().Format(time.RFC3339), c.Standing.At.UTC().Format(time.RFC3339))
+	}
+}
+
+var deadlineTag = regexp.MustCompile(`deadline=(\d+);`)
+
+// translateDeadline makes a case's deadline one that is as far ahead now.
+func translateDeadline(c *esubtest.Case) {
+	const far, farther = "2027-11-26T12:00:01Z", "9999-12-31T23:59:59Z"
+	if d := c.Slurm.Description; d != nil && c.Request.Deadline != "" {
+		if m := deadlineTag.FindStringSubmatch(*d); m != nil {
+			seconds, _ := strconv.ParseInt(m[1], 10, 64)
+			at := time.Now().Add(min(time.Unix(seconds, 0).Sub(c.Now), 365*24*time.Hour))
+			c.Request.Deadline = backends.DeadlineText(at)
+			*d = strings.Replace(*d, m[0], fmt.Sprintf("deadline=%d;", at.Unix()), 1)
+		}
+	}
+	c.Request.Deadline = strings.ReplaceAll(c.Request.Deadline, far, farther)
+	for i := range c.Slurm.Messages {
+		c.Slurm.Messages[i] = strings.ReplaceAll(c.Slurm.Messages[i], far, farther)
 	}
 }
 
@@ -156,6 +177,9 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 	}
 	if r.Minimum != "" {
 		env = append(env, "ALLOTMENT_MIN="+r.Minimum)
+	}
+	if r.Deadline != "" {
+		env = append(env, "ALLOTMENT_DEADLINE="+r.Deadline)
 	}
 	marked := s.watchMark()
 	d := s.as(&person{r.User, int(r.UID), s.carol.gid}, env, argv...)

@@ -56,7 +56,8 @@ func (f *filter) changeProject(ctx context.Context, now backends.Spec, tag *back
 	job := now
 	job.Queue, job.Description, job.Priority, job.BeginTime = cmp.Or(tag.Queue, now.Queue), text, 0, time.Time{}
 	c.Apply(&job)
-	f.env = append(slices.Clip(f.env), preempt+"="+tag.Preempt.String(), backends.CheckpointVariable+"="+tag.Checkpoint.String(), backends.MinimumVariable+"="+tag.Minimum.String())
+	f.env = append(slices.Clip(f.env), preempt+"="+tag.Preempt.String(), backends.CheckpointVariable+"="+tag.Checkpoint.String(), backends.MinimumVariable+"="+tag.Minimum.String(),
+		backends.DeadlineVariable+"=") // which stays as it is, and may be over
 	after, err := f.apply(ctx, job)
 	f.output.Flush()
 	if err != nil {

@@ -101,9 +101,11 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 const preempt = "ALLOTMENT_PREEMPT"
 
 // ofJob are the variables by which a job says more to the filter than its options do.
-func ofJob() []string { return []string{backends.CheckpointVariable, backends.MinimumVariable} }
+func ofJob() []string {
+	return []string{backends.CheckpointVariable, backends.MinimumVariable, backends.DeadlineVariable}
+}
 
-// jobVariable is one of them, as the job's own environment says (asub -k, --min), or else the
+// jobVariable is one of them, as the job's own environment says (asub -k, --min, --deadline), or else the
 // submission's.
 func (f *filter) jobVariable(s *backends.Spec, name string) string {
 	return cmp.Or(variableOf(s.Env, name), f.variable(name))
@@ -120,12 +122,23 @@ func (f *filter) prepareForQueue(_ context.Context, specs []backends.Spec) []fil
 		}
 		for _, name := range ofJob() {
 			if value := f.jobVariable(&spec, name); value != "" {
-				spec.Env = withVariable(spec.Env, name, value)
+				spec.Env = withVariable(spec.Env, name, absolute(name, value))
 			}
 		}
 		out[i].Spec = spec
 	}
 	return out
+}
+
+// absolute returns a variable's value with a deadline as it is in every zone: the queue's filter may run in
+// another one.
+func absolute(name, value string) string {
+	if name == backends.DeadlineVariable {
+		if at, err := backends.ParseDeadline(value, time.Now()); err == nil {
+			return backends.DeadlineText(at)
+		}
+	}
+	return value
 }
 
 // filtered is a job as the filter wants it, or why it is not to be submitted.

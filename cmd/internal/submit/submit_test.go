@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -465,6 +466,35 @@ func TestMinimumReachesTheFilter(t *testing.T) { // R48
 	}
 }
 
+// A deadline in the submission's environment reaches our filter, a site's and the queue's, the last as a time that is the
+// same everywhere.
+func TestDeadlineReachesTheFilter(t *testing.T) { // R48
+	home := published(t, esub.DefaultConfig(), time.Now())
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	env := []string{"ALLOTMENT_HOME=" + home, "USER=bob", "PATH=/usr/bin:/bin", "ALLOTMENT_DEADLINE=" + at.Local().Format("2006-01-02T15:04:05")}
+	seen := filepath.Join(t.TempDir(), "seen")
+	for _, o := range []Options{{}, {ByQueue: true}, {Filter: writeFilter(t, `echo "$ALLOTMENT_DEADLINE" >`+seen)}} {
+		var q queue
+		o.Env, o.Stderr = env, io.Discard
+		if err := Submit(t.Context(), &q, []backends.Spec{{Queue: "normal", Project: "chipA"}}, o)[0].Err; err != nil {
+			t.Fatal(err)
+		}
+		tag, _, err := backends.ParseTag(q.specs[0].Description)
+		got, want := fmt.Sprint(tag.Deadline), fmt.Sprint(at.Unix())
+		switch {
+		case o.ByQueue:
+			got, want = variableOf(q.specs[0].Env, backends.DeadlineVariable), backends.DeadlineText(at)
+		case o.Filter != "":
+			var text []byte
+			text, err = os.ReadFile(seen)
+			got, want = strings.TrimSpace(string(text)), at.Local().Format("2006-01-02T15:04:05")
+		}
+		if err != nil || got != want {
+			t.Errorf("%+v: %q, %v; want %q", o, got, err, want)
+		}
+	}
+}
+
 // TestChangeOfProject: another project of a pending job is tested as that of a new one.
 func TestChangeOfProject(t *testing.T) {
 	reject := esub.DefaultConfig()
@@ -481,8 +511,8 @@ func TestChangeOfProject(t *testing.T) {
 	}{
 		"passes": {now: Pending{Spec: backends.Spec{Queue: "normal", Description: "mine"}}, to: "chipA:synthesis", want: backends.Change{Description: ptr("allotment:1;step=synthesis; mine")}},
 		"lowered": {
-			now: Pending{Spec: backends.Spec{Queue: "night", Description: "allotment:1;preempt=suspend;step=synthesis;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2; mine"}}, to: "nosuch",
-			want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;preempt=suspend;queue=night;low=1;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2; mine")}, said: unknown,
+			now: Pending{Spec: backends.Spec{Queue: "night", Description: "allotment:1;preempt=suspend;step=synthesis;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2;deadline=7; mine"}}, to: "nosuch",
+			want: backends.Change{Queue: ptr("low"), Description: ptr("allotment:1;preempt=suspend;queue=night;low=1;checkpoint=SIGUSR1%3A30s;minimum=cpu%3D2;deadline=7; mine")}, said: unknown,
 		},
 		"lowered before": {
 			now: Pending{Spec: backends.Spec{Queue: "low", Description: "allotment:1;queue=night;low=1;"}}, to: "nosuch",
@@ -504,7 +534,7 @@ func TestChangeOfProject(t *testing.T) {
 				c.config = esub.DefaultConfig()
 			}
 			var stderr bytes.Buffer
-			env := []string{"ALLOTMENT_HOME=" + published(t, c.config, time.Now()), "USER=bob", "ALLOTMENT_PREEMPT=requeue", "ALLOTMENT_MIN=mem=1G"}
+			env := []string{"ALLOTMENT_HOME=" + published(t, c.config, time.Now()), "USER=bob", "ALLOTMENT_PREEMPT=requeue", "ALLOTMENT_MIN=mem=1G", "ALLOTMENT_DEADLINE=+1x"}
 			got, err := Change(t.Context(), c.now, backends.Change{Project: &c.to}, Options{Stderr: &stderr, Env: env})
 			if !errors.Is(err, c.err) || stderr.String() != c.said {
 				t.Errorf("%v, said %q, want %q", err, &stderr, c.said)
