@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -38,6 +39,14 @@ func drawHost(t *rapid.T) *Host {
 			}
 			j.Uses[r], j.Waits[r] = amount("uses", 8000), rapid.SampledFrom([]float64{0, 0.05, 0.5, 1}).Draw(t, "waits")
 		}
+		if rapid.IntRange(0, 2).Draw(t, "hurries") == 0 {
+			j.Deadline = time.Unix(rapid.Int64Range(900, 2000).Draw(t, "deadline"), 0)
+			j.Done = rapid.SampledFrom([]float64{-1, 0, 0.5, 0.99, 1, math.NaN()}).Draw(t, "done")
+			j.Speed = rapid.SampledFrom([]float64{-1, 0, 1e-300, 0.001, 0.01, math.Inf(1), math.NaN()}).Draw(t, "speed")
+			for _, r := range Resources() {
+				j.Most[r], j.Had[r] = amount("most", 9000), amount("had", 8000)
+			}
+		}
 		if j.Works = all; rapid.IntRange(0, 3).Draw(t, "works otherwise") == 0 {
 			j.Works = Works{rapid.SampledFrom(Resources()).Draw(t, "resource that works"): {rapid.SampledFrom(ladder()).Draw(t, "rung that works")}}
 		} else if rapid.Bool().Draw(t, "freezes") {
@@ -48,7 +57,7 @@ func drawHost(t *rapid.T) *Host {
 		if rapid.Bool().Draw(t, "limited") {
 			r := rapid.SampledFrom(Resources()).Draw(t, "resource")
 			h.Limits = append(h.Limits, Limit{
-				Job: j.Name, Resource: r, Rung: rapid.SampledFrom(ladder()).Draw(t, "rung"), Value: amount("value", 999) + 1,
+				Hastens: max(0, rapid.Int64Range(-9000, 9000).Draw(t, "hastens")), Job: j.Name, Resource: r, Rung: rapid.SampledFrom(ladder()).Draw(t, "rung"), Value: amount("value", 999) + 1,
 				For: fmt.Sprint("j", rapid.IntRange(0, 6).Draw(t, "for")), Since: time.Unix(rapid.Int64Range(990, 1000).Draw(t, "since"), 0),
 			})
 		}
@@ -83,8 +92,13 @@ func (h *Host) job(name string) *Job {
 	return nil
 }
 
-// Nothing is limited without need: each limit is for a job that was promised something and uses it or
-// waits for it, and of memory for a host that has none left.
+// late reports whether a job would end after its deadline, where that is known.
+func late(j *Job) bool {
+	return !j.Deadline.IsZero() && j.Done >= 0 && j.Done < 1 && j.Speed > 0 && !math.IsInf(j.Speed, 0) && (1-j.Done)/j.Speed > j.Deadline.Sub(now).Seconds()
+}
+
+// Nothing is limited without need: each limit is for a job that was promised something, or would end after its
+// deadline, and uses it or waits for it, and of memory for a host that has none left.
 func TestLawLimitsAreNeeded(t *testing.T) {
 	each(t, func(t *rapid.T, h *Host, p Policy, d Decision) {
 		for _, l := range d.Limits {
@@ -98,11 +112,15 @@ func TestLawLimitsAreNeeded(t *testing.T) {
 				continue
 			}
 			j := h.job(l.For)
-			if j == nil || j.Held || j.Foreign || j.Minimum[l.Resource] == 0 || j.Waits[l.Resource] < p.Waiting && j.Uses[l.Resource] == 0 {
+			before := slices.ContainsFunc(h.Limits, func(o Limit) bool { return o.For == l.For && o.Resource == l.Resource })
+			own := j.Minimum[l.Resource]
+			if l.Hastens > 0 && (late(j) || before) {
+				own = max(own, j.Most[l.Resource])
+			}
+			if j == nil || j.Held || j.Foreign || own == 0 || j.Waits[l.Resource] < p.Waiting && j.Uses[l.Resource] == 0 {
 				t.Errorf("%+v for %+v", l, j)
 			}
-			if short := j.Waits[l.Resource] >= p.Waiting && j.Uses[l.Resource] < j.Minimum[l.Resource]; !short &&
-				!slices.ContainsFunc(h.Limits, func(o Limit) bool { return o.For == l.For && o.Resource == l.Resource }) {
+			if short := j.Waits[l.Resource] >= p.Waiting && j.Uses[l.Resource] < own; !short && !before {
 				t.Errorf("%+v begins, and %+v has what it was promised", l, j)
 			}
 		}
@@ -239,7 +257,7 @@ func TestLawAllIsLifted(t *testing.T) {
 		}
 		after := *h
 		after.Limits, after.Memory.Stalled, after.Memory.Available = d.Limits, 0, h.Memory.Total
-		after.Jobs = slices.DeleteFunc(slices.Clone(h.Jobs), func(j Job) bool { return j.Minimum != Amounts{} })
+		after.Jobs = slices.DeleteFunc(slices.Clone(h.Jobs), func(j Job) bool { return j.Minimum != Amounts{} || !j.Deadline.IsZero() })
 		if d := Decide(&after, p, now.Add(time.Second)); len(d.Limits)+len(d.Acts) > 0 {
 			t.Errorf("%+v", d)
 		}

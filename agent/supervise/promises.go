@@ -3,6 +3,7 @@ package supervise
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -27,10 +28,16 @@ type Promise struct {
 	Requeues  bool    `json:"requeues,omitempty"`
 	Saving    bool    `json:"saving,omitempty"` // it was asked to save itself, and is requeued then
 	Protected bool    `json:"protected,omitempty"`
+	Deadline  int64   `json:"deadline,omitempty"` // by which it should have ended, in UNIX seconds; 0: it has none that counts
+	Most      Amounts `json:"most,omitzero"`      // what it may have as its own because of that
 }
 
-// maxPromises bounds the jobs of a message. What is beyond is not known to the host, and is never touched.
-const maxPromises = 1000
+// maxPromises and maxBytes bound a message: the bus takes no larger one. Jobs beyond are not known to the host, and are
+// never touched.
+const (
+	maxPromises = 1000
+	maxBytes    = 256 << 10
+)
 
 // Encode returns the message, and how many jobs it has no room for.
 func (p *Promises) Encode() (message []byte, left int, err error) {
@@ -39,8 +46,15 @@ func (p *Promises) Encode() (message []byte, left int, err error) {
 		left = len(some.Jobs) - maxPromises
 		some.Jobs = some.Jobs[:maxPromises]
 	}
-	message, err = json.Marshal(&some)
-	return message, left, err
+	for {
+		message, err = json.Marshal(&some)
+		if err != nil || len(message) <= maxBytes {
+			return message, left, err
+		}
+		n := len(some.Jobs) * maxBytes / len(message)
+		left += len(some.Jobs) - n
+		some.Jobs = some.Jobs[:n]
+	}
 }
 
 // ParsePromises reads a message.
@@ -54,7 +68,7 @@ func ParsePromises(message []byte) (*Promises, error) {
 	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
-		if j.Job < 1 || j.Index < -1 || j.Slots < 0 || j.Memory < 0 || j.Minimum[CPU] < 0 || j.Minimum[Disk] < 0 || j.Minimum[Network] < 0 {
+		if j.Job < 1 || j.Index < -1 || j.Slots < 0 || j.Memory < 0 || j.Deadline < 0 || slices.Min(j.Minimum[:]) < 0 || slices.Min(j.Most[:]) < 0 {
 			return nil, fmt.Errorf("a promise of job %d is %+v", j.Job, *j)
 		}
 	}

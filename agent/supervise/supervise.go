@@ -85,6 +85,12 @@ type Job struct {
 	Waits   [resources]float64 // part of the last interval in which some of its tasks waited, 0 to 1
 	Works   Works
 
+	Deadline time.Time // by which it should have ended; zero: it has none
+	Most     Amounts   // what it may have as its own because of its deadline
+	Done     float64   // the part of its work that is done, by its own word, 0 to 1
+	Speed    float64   // the part that it does in a second, lately; 0: not known
+	Had      Amounts   // what it used in each second while it had that speed
+
 	Requested, Used int64 // bytes of memory; Requested 0: it asked for nothing, and is within it
 	Requeues        bool  // it may be requeued, by its own choice
 	Saving          bool  // it is to save itself before it is requeued
@@ -119,6 +125,7 @@ type Limit struct {
 	Rung     Rung
 	Value    int64
 	For      string    // the job that needs it; "": the host
+	Hastens  int64     // what that job has as its own because of its deadline; 0: the limit is for its promise
 	Since    time.Time // from when on the limit was never looser
 	Reason   string
 }
@@ -213,27 +220,20 @@ type share struct {
 	has   int64 // in the end
 	short bool
 	needs bool // others are limited for it
+
+	hurries int64 // what it has as its own because of its deadline; 0: what it was promised
 }
 
 // divide divides a resource if a job does not get what it was promised.
 func (d *decider) divide(r Resource) {
-	shares, first := d.claims(r)
+	shares := d.claims(r)
+	d.hasten(r, shares, d.free(r, shares, d.most(r, true)))
+	first := d.first(r, shares)
 	if first == nil {
 		return
 	}
-	most := d.h.Capacity[r]
-	if most == 0 {
-		most = d.measured(r, first.short)
-	}
-	free := most - d.h.Others[r]
-	for i := range d.jobs {
-		if d.jobs[i].Foreign {
-			free -= d.jobs[i].Uses[r]
-		}
-	}
-	for i := range shares {
-		free -= shares[i].claim
-	}
+	most := d.most(r, first.short)
+	free := d.free(r, shares, most)
 	floor := max(1, int64(d.p.Floor*float64(most)))
 	fill(shares, max(0, free))
 	var less []share // have less from now on
@@ -254,16 +254,42 @@ func (d *decider) divide(r Resource) {
 		if rung == 0 || rung == Duty && has >= full {
 			continue
 		}
-		l := Limit{Job: s.Name, Resource: r, Rung: rung, Value: value(rung, has, full, first.claim), For: first.Name, Since: d.now}
+		l := Limit{Job: s.Name, Resource: r, Rung: rung, Value: value(rung, has, full, first.claim), For: first.Name, Hastens: first.hurries, Since: d.now}
 		if was := d.limited(s.Name, r); was != nil && was.Rung == rung && l.Value <= was.Value {
 			l.Since = was.Since
 		}
-		l.Reason = fmt.Sprintf("%s was promised %s of %d a second and had %d: this job keeps %d", first.Name, r, first.Minimum[r], first.Uses[r], has)
+		why := fmt.Sprintf("was promised %s of %d a second and had %d", r, first.Minimum[r], first.Uses[r])
+		if p, known := d.paceOf(first.Job); known && first.hurries > 0 {
+			why = fmt.Sprintf("%s, and needs %s of %d a second and had %d", p, r, first.Minimum[r], first.Uses[r])
+		}
+		l.Reason = fmt.Sprintf("%s %s: this job keeps %d", first.Name, why, has)
 		d.Limits = append(d.Limits, l)
 	}
 	if first.short && len(less) == 0 {
 		d.Shortages = append(d.Shortages, Shortage{first.Name, r, fmt.Sprintf("%s waits for its %s, and no other job on %s may have less", first.Name, r, d.h.Name)})
 	}
+}
+
+// most returns what there is of a resource on the host.
+func (d *decider) most(r Resource, short bool) int64 {
+	if most := d.h.Capacity[r]; most > 0 {
+		return most
+	}
+	return d.measured(r, short)
+}
+
+// free returns what is left of what there is beside the claims.
+func (d *decider) free(r Resource, shares []share, most int64) int64 {
+	free := most - d.h.Others[r]
+	for i := range d.jobs {
+		if d.jobs[i].Foreign {
+			free -= d.jobs[i].Uses[r]
+		}
+	}
+	for i := range shares {
+		free -= shares[i].claim
+	}
+	return free
 }
 
 // measured returns what a host delivers of a resource, where its capacity is not known: what is used, or
@@ -282,9 +308,28 @@ func (d *decider) measured(r Resource, short bool) int64 {
 	return sum
 }
 
-// claims returns the shares of the jobs that may be limited, or that were promised something, and the first
-// one that others are limited for; nil: there is none.
-func (d *decider) claims(r Resource) (shares []share, first *share) {
+// claims returns the shares of the jobs that may be limited, or that were promised something.
+func (d *decider) claims(r Resource) (shares []share) {
+	for i := range d.jobs {
+		if j := &d.jobs[i]; !j.Foreign && !j.Held {
+			s := share{Job: j}
+			d.claim(&s, r)
+			shares = append(shares, s)
+		}
+	}
+	return shares
+}
+
+// claim sets what a job has before others.
+func (d *decider) claim(s *share, r Resource) {
+	if s.claim = s.Minimum[r]; !d.waits(s.Job, r) { // what it does not use is lent
+		s.claim = min(s.Minimum[r], grown(s.Uses[r]))
+	}
+}
+
+// first sets what the jobs want beyond their claims, and returns the first one that others are limited for; nil:
+// there is none.
+func (d *decider) first(r Resource, shares []share) (first *share) {
 	contended := map[string]bool{} // what the promise of a job has others limited, who wait for more
 	for _, l := range d.h.Limits {
 		i, found := slices.BinarySearchFunc(d.jobs, l.Job, func(j Job, name string) int { return cmp.Compare(j.Name, name) })
@@ -293,39 +338,29 @@ func (d *decider) claims(r Resource) (shares []share, first *share) {
 			contended[l.For] = true
 		}
 	}
-	for i := range d.jobs {
-		j := &d.jobs[i]
-		if j.Foreign || j.Held {
-			continue
-		}
-		s := share{Job: j}
+	for i := range shares {
+		s := &shares[i]
+		j := s.Job
 		waits := d.waits(j, r)
-		kept := int64(d.p.Kept * float64(j.Minimum[r]))
-		switch {
-		case j.Minimum[r] == 0:
-		case waits:
-			s.claim = j.Minimum[r]
-		default: // what it does not use is lent
-			s.claim = min(j.Minimum[r], grown(j.Uses[r]))
-		}
-		s.short = waits && j.Uses[r] < kept
+		s.short = waits && j.Uses[r] < int64(d.p.Kept*float64(j.Minimum[r]))
 		// What it uses it may use because others are limited.
 		s.needs = s.short || j.Minimum[r] > 0 && j.Uses[r] > 0 && contended[j.Name]
 		s.wants = max(0, grown(j.Uses[r])-s.claim)
 		if waits || d.limited(j.Name, r) != nil && 10*j.Uses[r] >= 9*d.value(j, r) {
 			s.wants = math.MaxInt64
 		}
-		if s.short { // whether it wants more than its minimum will be seen when it has that
+		// Whether it wants more than its minimum will be seen when it has that. For its deadline it has what it needs,
+		// and others have the rest.
+		if s.short || s.needs && s.hurries > 0 {
 			s.wants = 0
 		}
-		shares = append(shares, s)
 	}
 	for i := range shares {
 		if s := &shares[i]; s.needs && (first == nil || !first.short && s.short) {
 			first = s
 		}
 	}
-	return shares, first
+	return first
 }
 
 // waits reports whether a job waits for more of a resource.
