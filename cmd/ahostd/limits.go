@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/agent/limit"
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/objects"
 	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
@@ -33,6 +34,10 @@ type limiter struct {
 	plead  func(message []byte) error // asks allotd for acts; nil: none can be asked for
 	kills  bool
 	note   func(job state.Job, event, detail string, at time.Time) // in its history; nil: none is kept
+
+	// said returns how far jobs are, by their own words; nil: that is not known here.
+	said  func(*measure.Sample) map[measure.Key]objects.Said
+	paces map[paceKey]*supervise.Progress
 
 	before   *measure.Sample
 	had      measure.Host               // the memory, then
@@ -104,6 +109,7 @@ func (l *limiter) sample(s *measure.Sample) {
 	policy.Paused, policy.Kills = p.Paused || s.At.Sub(p.at) > promisesLast, l.kills
 	h, keys := hostOf(l.host, before, s, p.Promises)
 	h.Capacity, h.Limits, h.Memory = l.capacity, l.limits, memoryOf(&had, &l.had, s.At.Sub(before.At))
+	l.follow(h, keys, s)
 	saturate(h)
 	l.probe(h, keys)
 	d := supervise.Decide(h, policy, s.At)
@@ -114,6 +120,45 @@ func (l *limiter) sample(s *measure.Sample) {
 	l.ask(h, &d, keys, s.At)
 	l.limits = d.Limits
 	l.summarize()
+}
+
+// paceKey is a run of a job.
+type paceKey struct {
+	measure.Key
+	run int
+}
+
+// follow says of each job that has a deadline how far it is, by its own word, and how fast (R48).
+func (l *limiter) follow(h *supervise.Host, keys map[string]measure.Key, s *measure.Sample) {
+	if l.said == nil {
+		return
+	}
+	var said map[measure.Key]objects.Said // as far as it is asked for
+	paces := map[paceKey]*supervise.Progress{}
+	for i := range h.Jobs {
+		j := &h.Jobs[i]
+		if j.Deadline.IsZero() {
+			continue
+		}
+		if said == nil {
+			said = l.said(s)
+		}
+		key := keys[j.Name]
+		word, known := said[key]
+		at, found := slices.BinarySearchFunc(s.Jobs, key, func(m measure.Job, k measure.Key) int { return m.Compare(k) })
+		if !known || !found {
+			continue
+		}
+		run := paceKey{key, s.Jobs[at].Run}
+		pace := l.paces[run]
+		if pace == nil {
+			pace = &supervise.Progress{}
+		}
+		pace.See(float64(word.Percent)/100, j.Uses, s.At)
+		pace.Set(j)
+		paces[run] = pace
+	}
+	l.paces = paces
 }
 
 // memoryOf returns what is known of the host's memory at the end of an interval.
@@ -277,7 +322,7 @@ func (l *limiter) say(d *supervise.Decision, keys map[string]measure.Key, at tim
 }
 
 // saturate says which jobs wait for the network: no queue of the kernel counts that by jobs. Those do that send less
-// than they were promised while the host sends almost all it can.
+// than they were promised, or may have because of their deadlines, while the host sends almost all it can.
 func saturate(h *supervise.Host) {
 	const full = 0.9
 	sent := int64(0)
@@ -290,7 +335,7 @@ func saturate(h *supervise.Host) {
 	}
 	for i := range h.Jobs {
 		j := &h.Jobs[i]
-		if use := j.Uses[supervise.Network]; use > 0 && use < j.Minimum[supervise.Network] {
+		if use := j.Uses[supervise.Network]; use > 0 && use < max(j.Minimum[supervise.Network], j.Most[supervise.Network]) {
 			j.Waits[supervise.Network] = 1
 		}
 	}
@@ -315,6 +360,9 @@ func hostOf(name string, before, now *measure.Sample, p *supervise.Promises) (*s
 			delete(promised, job.Name) // the first of two groups of the same job has it
 			keys[job.Name] = m.Key
 			job.Foreign, job.Slots, job.Minimum, job.Held = false, p.Slots, p.Minimum, p.Held
+			if p.Deadline > 0 {
+				job.Deadline, job.Most = time.Unix(p.Deadline, 0), p.Most
+			}
 			job.Requested, job.Requeues, job.Saving, job.Protected = p.Memory, p.Requeues, p.Saving, p.Protected
 		}
 		at, found := slices.BinarySearchFunc(before.Jobs, m.Key, func(j measure.Job, k measure.Key) int { return j.Compare(k) })

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/agent/measure"
+	"github.com/allotment-hpc/allotment/agent/objects"
 	"github.com/allotment-hpc/allotment/agent/root"
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
@@ -279,5 +280,51 @@ func TestMemoryIsSaved(t *testing.T) {
 	}
 	if want := `msg="asks allotd for an act" job="slurm 8" verb=requeue`; strings.Count(said.String(), want) != 1 {
 		t.Errorf("not once %q in\n%s", want, said.String())
+	}
+}
+
+// R48: a job that would end after its deadline, by what it says of its progress and not by its clock, has others limited.
+func TestDeadlineIsKept(t *testing.T) {
+	var said bytes.Buffer
+	l := limiterOf(t, settings.LimitsObserve, &said)
+	percent, silent := 0, false
+	l.said = func(s *measure.Sample) map[measure.Key]objects.Said {
+		if silent {
+			return nil
+		}
+		return map[measure.Key]objects.Said{s.Jobs[0].Key: {Progress: state.Progress{Percent: percent}, At: time.Unix(1, 0)}}
+	}
+	hurries := supervise.Promise{Queue: "slurm", Job: 7, Slots: 2, Deadline: 1000 + 700, Most: supervise.Amounts{supervise.Disk: 60 << 20}}
+	hears(t, l, supervise.Promises{Jobs: []supervise.Promise{hurries, other}})
+	loads := []diskLoad{{7, measure.FromGroupV2, 30 << 20, 0.9}, {8, measure.FromGroupV2, 70 << 20, 0.5}}
+	for second := 1; second <= 60; second++ { // 100 % in 1,000 s
+		silent = second > 50
+		percent = second / 10
+		l.sample(sampleAt(second, loads...))
+		if limited := len(l.limits) > 0; limited != (second >= 20 && second <= 50) {
+			t.Fatalf("after %d s: %+v", second, l.limits)
+		}
+	}
+	if want := "would limit\" job=\"slurm 8\" resource=disk by=rate value="; !strings.Contains(said.String(), want) {
+		t.Errorf("no %q in\n%s", want, said.String())
+	}
+	if want := "slurm 7 would end 3 min after its deadline"; !strings.Contains(said.String(), want) {
+		t.Errorf("no %q in\n%s", want, said.String())
+	}
+}
+
+// A job waits for the network that sends less than it was promised, or may have because of its deadline.
+func TestSaturated(t *testing.T) {
+	uses := supervise.Amounts{supervise.Network: 30}
+	h := &supervise.Host{Capacity: supervise.Amounts{supervise.Network: 100}, Jobs: []supervise.Job{
+		{Name: "hurries", Uses: uses, Most: supervise.Amounts{supervise.Network: 31}},
+		{Name: "promised", Uses: uses, Minimum: supervise.Amounts{supervise.Network: 31}},
+		{Name: "other", Uses: uses, Most: supervise.Amounts{supervise.Network: 30}},
+	}}
+	saturate(h)
+	for i, want := range []float64{1, 1, 0} {
+		if got := h.Jobs[i].Waits[supervise.Network]; got != want {
+			t.Errorf("%s: %v, want %v", h.Jobs[i].Name, got, want)
+		}
 	}
 }

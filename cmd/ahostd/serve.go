@@ -93,7 +93,7 @@ func serve(c *cli.Context) (err error) {
 	defer leave()
 	defer a.keepObjects(c.Context, &config)()
 	if a.limiter != nil && a.objects != nil {
-		a.limiter.note = a.objects.Note
+		a.limiter.note, a.limiter.said = a.objects.Note, a.objects.Said
 	}
 	a.sample(time.Now())
 	if a.limiter != nil {
