@@ -120,6 +120,9 @@ func printStory(out io.Writer, t *desk.Story) {
 	if t.Minimum != "" {
 		line("Minimum: %s.", t.Minimum)
 	}
+	if t.Deadline != "" {
+		line("Deadline: %s.", t.Deadline)
+	}
 	for _, limit := range t.Limited {
 		line("Limited: %s.", limit)
 	}

@@ -19,12 +19,12 @@ import (
 func TestExplainPrintsOneLinePerFact(t *testing.T) {
 	var out bytes.Buffer
 	printStory(&out, &desk.Story{
-		ID: "1", User: "bob", Slots: 1, State: backends.Pending, Reason: "first\nsecond", Class: "normal", Minimum: "2 cores: it does not count",
+		ID: "1", User: "bob", Slots: 1, State: backends.Pending, Reason: "first\nsecond", Class: "normal", Minimum: "2 cores: it does not count", Deadline: "2026-12-01 07:00",
 		Acts: []ledger.Act{{Verb: "pin", Outcome: "failed", Reason: "r", Error: "bmod 1: exit status 255: Bad host\nJob not modified.\x1b", Who: "root"}},
 	})
 	printStory(&out, &desk.Story{ID: "2", User: "bob", Slots: 1, State: backends.Exited, ExitCode: 127, Reason: "run nosuchcommand: no such file or directory"})
 	text := out.String()
-	for _, want := range []string{"The queue says: first; second\n", "\nMinimum: 2 cores: it does not count.\n", "exited with 127 at ", "The queue says: run nosuchcommand: no such file or directory\n", "(failed): r: bmod 1: exit status 255: Bad host; Job not modified.\\x1b; by root"} {
+	for _, want := range []string{"The queue says: first; second\n", "\nMinimum: 2 cores: it does not count.\nDeadline: 2026-12-01 07:00.\n", "exited with 127 at ", "The queue says: run nosuchcommand: no such file or directory\n", "(failed): r: bmod 1: exit status 255: Bad host; Job not modified.\\x1b; by root"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -38,10 +38,11 @@ type Story struct {
 	Dummies    string               `json:"dummies,omitempty"` // of a heavy job
 	Reason     string               `json:"reason,omitempty"`  // the queue's words
 	Progress   string               `json:"progress,omitempty"`
-	KeptOn     string               `json:"kept_on,omitempty"` // which host has its state, where hosts keep that: in words
-	Minimum    string               `json:"minimum,omitempty"` // what its owner says that it needs at least, and how much of that counts: in words
-	Ends       string               `json:"ends,omitempty"`    // when it is expected to, where enough is known: in words
-	Limited    []string             `json:"limited,omitempty"` // what its host limits now, since when and why: in words
+	KeptOn     string               `json:"kept_on,omitempty"`  // which host has its state, where hosts keep that: in words
+	Minimum    string               `json:"minimum,omitempty"`  // what its owner says that it needs at least, and how much of that counts: in words
+	Deadline   string               `json:"deadline,omitempty"` // by when its owner says that it should have ended, and whether that counts: in words
+	Ends       string               `json:"ends,omitempty"`     // when it is expected to, where enough is known: in words
+	Limited    []string             `json:"limited,omitempty"`  // what its host limits now, since when and why: in words
 	Priority   int                  `json:"priority"`
 	Band       string               `json:"band"`
 	Waited     float64              `json:"clock_seconds"`
@@ -161,6 +162,7 @@ func (d *Desk) explain(ctx context.Context, now *explainer, id backends.ID) (*St
 	t := newStory(id, &e)
 	t.Outlook = outlook
 	t.Minimum = minimumInWords(&d.Limits, &e.Job, e.Class == "pba")
+	t.Deadline = deadlineInWords(&d.Limits, &e.Job, e.Class == "pba")
 	if seen, err := d.Seen(); err == nil {
 		t.Expected = expected(&e, seen)
 	}

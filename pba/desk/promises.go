@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/agent/supervise"
 	"github.com/allotment-hpc/allotment/backends"
@@ -51,9 +52,9 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 		if j.State != backends.Running && j.State != backends.Suspended || j.IsDummy() {
 			continue
 		}
-		id, minimum := j.OnHosts(), supervise.Amounts{}
+		id, minimum, deadline := j.OnHosts(), supervise.Amounts{}, int64(0)
 		if classes[i].Within {
-			minimum = minimumOf(j)
+			minimum, deadline = minimumOf(j), deadlineOf(j)
 		}
 		for _, at := range j.Hosts {
 			host := all[at.Host]
@@ -70,6 +71,9 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 			if classes[i].Within {
 				p.Minimum = promised(limits, j, minimum, at.Slots)
 			}
+			if deadline > 0 {
+				p.Deadline, p.Most = deadline, mostOf(limits, at.Slots)
+			}
 			host.Jobs = append(host.Jobs, p)
 		}
 	}
@@ -80,13 +84,27 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 // slot of its project was promised, or the part that these slots have of the job's minimum, if that is more; but
 // of that no more than the site allows for each slot, as one user can't take what others need (R48).
 func promised(limits *settings.Limits, j *backends.Job, minimum supervise.Amounts, slots int) supervise.Amounts {
-	slot, most := amounts(limits.SlotOf(j.Project)), amounts(limits.MostOfSlot())
+	slot, most := amounts(limits.SlotOf(j.Project)), mostOf(limits, slots)
 	has := supervise.Amounts{}
 	for r := range has {
-		n := int64(slots)
-		has[r] = max(slot[r]*n, min(part(minimum[r], slots, j.Slots), most[r]*n))
+		has[r] = max(slot[r]*int64(slots), min(part(minimum[r], slots, j.Slots), most[r]))
 	}
 	return has
+}
+
+// mostOf returns what the site allows a job on a number of its slots, by its owner's word.
+func mostOf(limits *settings.Limits, slots int) supervise.Amounts {
+	most := amounts(limits.MostOfSlot())
+	for r := range most {
+		most[r] *= int64(slots)
+	}
+	return most
+}
+
+// deadlineOf returns by when a job should have ended, by its owner's word, in UNIX seconds; 0: nothing is said.
+func deadlineOf(j *backends.Job) int64 {
+	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing counts
+	return tag.Deadline
 }
 
 // part returns slots/of of an amount.
@@ -135,14 +153,28 @@ func minimumInWords(limits *settings.Limits, j *backends.Job, within bool) strin
 		}
 		parts = append(parts, text)
 	}
-	text := strings.Join(parts, "; ")
+	return strings.Join(parts, "; ") + whyNot(limits, within)
+}
+
+// whyNot returns why an owner's word of what a job needs does not count; "": it does.
+func whyNot(limits *settings.Limits, within bool) string {
 	switch {
 	case !limits.Looks():
-		text += ": it does not count, since jobs are promised nothing here beside slots (limits.mode: off)"
+		return ": it does not count, since jobs are promised nothing here beside slots (limits.mode: off)"
 	case !within:
-		text += ": it does not count, since the job is not within a guarantee"
+		return ": it does not count, since the job is not within a guarantee"
 	}
-	return text
+	return ""
+}
+
+// deadlineInWords returns by when a job should have ended by its owner's word, and whether that counts; "": nothing
+// is said.
+func deadlineInWords(limits *settings.Limits, j *backends.Job, within bool) string {
+	at := deadlineOf(j)
+	if at == 0 || j.State.Ended() {
+		return ""
+	}
+	return time.Unix(at, 0).Local().Format("2006-01-02 15:04") + whyNot(limits, within)
 }
 
 // amountInWords returns an amount of a resource in each second: 2 cores, 300M/s.

@@ -114,3 +114,44 @@ func TestMinimumInWords(t *testing.T) {
 		}
 	}
 }
+
+// R48: a deadline counts within a guarantee, and lets a job have up to what the site allows for each slot that it has on
+// a host; its owner sees whether it counts.
+func TestDeadlines(t *testing.T) {
+	on := settings.Limits{Mode: settings.LimitsOn, Slot: settings.Promised{CPU: 1, Disk: 50}, Most: settings.PromisedPart{Disk: pointerTo[unit.Size](200)}}
+	off := on
+	off.Mode = settings.LimitsOff
+	at := time.Date(2026, 12, 1, 7, 0, 0, 0, time.Local)
+	for _, c := range []struct {
+		what   string
+		tag    string
+		limits settings.Limits
+		within bool
+		state  backends.State
+		most   supervise.Amounts // zero: the deadline does not count
+		words  string
+	}{
+		{"within", backends.Tag{Deadline: at.Unix()}.String(), on, true, backends.Running, supervise.Amounts{3000, 600, 0}, "2026-12-01 07:00"},
+		{"beyond", backends.Tag{Deadline: at.Unix()}.String(), on, false, backends.Running, supervise.Amounts{}, "2026-12-01 07:00: it does not count, since the job is not within a guarantee"},
+		{"without limits", backends.Tag{Deadline: at.Unix()}.String(), off, true, backends.Running, supervise.Amounts{3000, 600, 0}, "2026-12-01 07:00: it does not count, since jobs are promised nothing here beside slots (limits.mode: off)"},
+		{"without one", backends.Tag{Step: "x"}.String(), on, true, backends.Running, supervise.Amounts{}, ""},
+		{"a broken tag", "allotment:1;deadline=soon;", on, true, backends.Running, supervise.Amounts{}, ""},
+		{"it has ended", backends.Tag{Deadline: at.Unix()}.String(), on, true, backends.Done, supervise.Amounts{}, ""},
+	} {
+		j := backends.Job{ID: backends.ID{Job: 1}, State: c.state, Slots: 4, Tag: c.tag, Hosts: []backends.Placement{{Host: "h1", Slots: 3}}}
+		farm := &backends.Snapshot{Hosts: []backends.Host{{Name: "h1"}}, Jobs: []backends.Job{j}}
+		got, want := supervise.Promise{}, supervise.Promise{Most: c.most}
+		for _, p := range promises("slurm", farm, []plan.Class{{Within: c.within}}, &c.limits, false)["h1"].Jobs {
+			got.Deadline, got.Most = p.Deadline, p.Most
+		}
+		if want.Most != (supervise.Amounts{}) {
+			want.Deadline = at.Unix()
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", c.what, got, want)
+		}
+		if words := deadlineInWords(&c.limits, &j, c.within); words != c.words {
+			t.Errorf("%s: %q, want %q", c.what, words, c.words)
+		}
+	}
+}
