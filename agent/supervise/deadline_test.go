@@ -231,8 +231,8 @@ func TestProgress(t *testing.T) {
 		if c.speed > 0 {
 			had = 7
 		}
-		const close = 1e-9
-		if math.Abs(j.Done-c.done) > close || math.Abs(j.Speed-c.speed) > close || j.Had != (Amounts{Disk: had}) {
+		const exact = 1e-9
+		if math.Abs(j.Done-c.done) > exact || math.Abs(j.Speed-c.speed) > exact || j.Had != (Amounts{Disk: had}) {
 			t.Errorf("%s: it is at %v, with %v a second and %v", what, j.Done, j.Speed, j.Had)
 		}
 	}
