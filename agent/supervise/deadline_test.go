@@ -31,7 +31,8 @@ const (
 )
 
 // drawRace draws neighbours that take all they get, of a job that needs a part of what there is for its deadline, and
-// may have another part as its own.
+// may have another part as its own. What there is is known, and limits are exact: by weights, or where it is found step by
+// step, others are limited now more, now less.
 func drawRace(t *rapid.T, r Resource, hogs int, needs, most float64) *race {
 	w := &world{r: r, real: capacity, wants: map[string]int64{racer: 2 * capacity}}
 	w.h = Host{Name: "h1"}
@@ -42,7 +43,7 @@ func drawRace(t *rapid.T, r Resource, hogs int, needs, most float64) *race {
 		w.h.Jobs = append(w.h.Jobs, Job{Name: name, Slots: 1, Works: works}) // as the world divides
 		w.wants[name] = rapid.Int64Range(capacity, 3*capacity).Draw(t, "wants")
 	}
-	seconds := rapid.IntRange(400, 1000).Draw(t, "seconds")
+	seconds := rapid.IntRange(300, 500).Draw(t, "seconds")
 	j := Job{Name: racer, Slots: rapid.IntRange(1, 4).Draw(t, "slots"), Works: works, Deadline: now.Add(time.Duration(seconds) * time.Second)}
 	j.Most[r] = int64(most * capacity)
 	w.h.Jobs = append(w.h.Jobs, j)
