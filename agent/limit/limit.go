@@ -37,11 +37,11 @@ type Group struct {
 // GroupOf returns the control group of a job as it was found.
 func GroupOf(g *measure.JobGroup) *Group { return &Group{Name: g.Path, Dirs: g.Dirs} }
 
-// GroupsOf returns all groups of a job that may be limited, and GroupsBy those that one kind of limit is set in:
-// what freezes a job leaves its queue's own processes alone.
+// GroupsOf returns all groups of a job that may be limited.
 func GroupsOf(g *measure.JobGroup) []*Group { return append(tasksOf(g), GroupOf(g)) }
 
-// GroupsBy is described at GroupsOf.
+// GroupsBy returns the groups of a job in which a kind of limit is set: what freezes a job leaves its queue's own
+// processes alone.
 func GroupsBy(g *measure.JobGroup, rung supervise.Rung) []*Group {
 	if rung == supervise.Duty || rung == supervise.Freeze {
 		if tasks := tasksOf(g); len(tasks) > 0 {

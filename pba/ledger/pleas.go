@@ -12,8 +12,8 @@ import (
 // pleaLasts is for how long a plea counts: a host that still lacks memory repeats it.
 const pleaLasts = time.Minute
 
-// SetPleas replaces what a host asked for, and forgets what others asked for too long ago. Those of Age and Host
-// are not looked at.
+// SetPleas replaces what a host asked for, and forgets what others asked for too long ago. Host and Age of the pleas
+// are ignored.
 func (l *Ledger) SetPleas(ctx context.Context, host string, now time.Time, pleas []plan.Plea) error {
 	return l.tx(ctx, "record what host "+host+" asks for", func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM plea WHERE host = ? OR heard < ?`, host, unixtime.Of(now.Add(-pleaLasts))); err != nil {
@@ -30,7 +30,8 @@ func (l *Ledger) SetPleas(ctx context.Context, host string, now time.Time, pleas
 	})
 }
 
-// Pleas returns what hosts ask for, by their names. It is nothing where a clock was set.
+// Pleas returns what hosts ask for, by their names. A plea that was heard later than now, since the clock was put
+// back, does not count.
 func (l *Ledger) Pleas(ctx context.Context, now time.Time) ([]plan.Plea, error) {
 	all, err := list(ctx, l.db, func(p *plan.Plea) []any {
 		return []any{&p.Host, &p.Job.Job, &p.Job.Index, &p.Verb, &p.Used, &p.Frozen, &p.Age}
