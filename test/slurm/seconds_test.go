@@ -19,7 +19,7 @@ import (
 // R14: a job of a project with a threshold of 0 s is served by an engine whose next cycle is
 // ten minutes away, while another project's job waits. Slurm's own times are the judge.
 func TestSlotsInSeconds(t *testing.T) {
-	s := newFullSite(t, "s/every: 1s/every: 20s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s}}/")
+	s := newFullSite(t, "s/every: 1s/every: 20s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "0,/^  projects: {}/s//  projects: {chipA: {pending_threshold: 0s}}/")
 	begun := time.Now()
 	s.engine("rebalance", "--every", "10m")
 	s.await("the first cycle", func() bool {
@@ -45,7 +45,7 @@ func TestSlotsInSeconds(t *testing.T) {
 // R36: with slots on standby a job starts where one was kept free, without any preemption, and
 // another one is kept free after it.
 func TestSlotsOnStandby(t *testing.T) {
-	s := newFullSite(t, "s/every: 1s/every: 2s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "s/^  projects: {}/  projects: {chipA: {pending_threshold: 0s, standby: 2}}/")
+	s := newFullSite(t, "s/every: 1s/every: 2s/", "s/pending_threshold: 1s/pending_threshold: 10m/", "0,/^  projects: {}/s//  projects: {chipA: {pending_threshold: 0s, standby: 2}}/")
 	kept := func(n int) func() bool {
 		return func() bool {
 			running := s.root("squeue", "--noheader", "--states=RUNNING", "--name=allotment-dummy", "--format=%i")
