@@ -282,7 +282,7 @@ func preemptMode(word string) (mode backends.Mode, warning string) {
 }
 
 // readCheckpoint reads how a job saves itself (R33). One that needs longer than the site
-// allows is refused; one that is not understood is left out. wrong says why.
+// allows is refused; for a text that can't be parsed it returns none. wrong says why.
 func readCheckpoint(text string, s Settings) (c backends.Checkpoint, wrong string, tooLong bool) {
 	c, err := backends.ParseCheckpoint(text)
 	variable := backends.CheckpointVariable + "=" + printable(text) + ": "
@@ -295,8 +295,8 @@ func readCheckpoint(text string, s Settings) (c backends.Checkpoint, wrong strin
 	return c, "", false
 }
 
-// readMinimum reads what a job needs at least of its hosts (R48). What is not understood is left
-// out, and wrong says why.
+// readMinimum reads what a job needs at least of its hosts (R48). For a text that can't be parsed it
+// returns no minimum, and wrong says why.
 func readMinimum(text string) (m backends.Minimum, wrong string) {
 	m, err := backends.ParseMinimum(text)
 	if err != nil {
@@ -305,8 +305,8 @@ func readMinimum(text string) (m backends.Minimum, wrong string) {
 	return m, ""
 }
 
-// readDeadline reads by when a job should have ended (R48), in UNIX seconds. What is not understood, in the past or
-// too far ahead is left out, and wrong says why.
+// readDeadline reads by when a job should have ended (R48), in UNIX seconds. For a text that can't be parsed, and a
+// time in the past or too far ahead, it returns 0, and wrong says why.
 func readDeadline(text string, now time.Time) (at int64, wrong string) {
 	deadline, err := backends.ParseDeadline(text, now)
 	switch {

@@ -394,9 +394,8 @@ func TestLawPromisesAreKept(t *testing.T) {
 	}
 }
 
-// Jobs that grow beyond their requests neither exhaust a host's memory nor stay there for ever: they are frozen, and
-// requeued where they may be; those within their requests are left alone, and what is not requeued runs on once
-// there is memory.
+// Jobs that grow beyond their requests do not exhaust a host's memory: they are frozen, and requeued where they may
+// be. One that may not be requeued runs on when there is memory. Jobs within their requests are not limited.
 func TestLawHostsAreSaved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total, growth, leaves, hogs, seconds = 100_000, 2000, 5, 3, 400 // MB, MB a second of all together, seconds that a requeue takes

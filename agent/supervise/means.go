@@ -72,7 +72,7 @@ const (
 	maxMeansName = 16 // bytes of a name
 )
 
-// Validate says what is not fit to be sent, or shown.
+// Validate returns an error for a value that heartbeats and pages can not have.
 func (m *Means) Validate() error {
 	names := []string{m.Mode}
 	if len(m.Works) > maxMeans {

@@ -471,26 +471,32 @@ func TestMinimum(t *testing.T) {
 		"--min gpu=1 true":               `option --min: "gpu=1": a part is not of cpu, disk or net: say cpu=2, disk=300M or net=100M`,
 		"--mincpu=2 true":                "unknown option --mincpu=2; see --help",
 	} {
-		scanned, err := bsub.Scan(strings.Fields(line))
-		var r bsub.Request
-		if err == nil {
-			c := here
-			c.Env = []string{"ALLOTMENT_MIN=cpu=8", "ALLOTMENT_MIN=cpu=9"}
-			r, err = scanned.Request(nil, c)
-		}
-		got := ""
-		for _, entry := range r.Spec.Env { // the last one counts
-			if strings.HasPrefix(entry, "ALLOTMENT_MIN=") {
-				got = entry
-			}
-		}
-		if err != nil {
-			got = err.Error()
-		}
-		if got != want {
+		if got := entryOf(line, here, "ALLOTMENT_MIN", "cpu=8", "cpu=9"); got != want {
 			t.Errorf("%s: %s\nwant %s", line, got, want)
 		}
 	}
+}
+
+// entryOf returns what a submission sets a variable to that its environment has these values of: the job's entry, or
+// the error.
+func entryOf(line string, c bsub.Context, variable string, has ...string) (entry string) {
+	for _, value := range has {
+		c.Env = append(slices.Clone(c.Env), variable+"="+value)
+	}
+	scanned, err := bsub.Scan(strings.Fields(line))
+	if err != nil {
+		return err.Error()
+	}
+	r, err := scanned.Request(nil, c)
+	if err != nil {
+		return err.Error()
+	}
+	for _, e := range r.Spec.Env { // the last one counts
+		if strings.HasPrefix(e, variable+"=") {
+			entry = e
+		}
+	}
+	return entry
 }
 
 // R48: a deadline goes into the job's environment as a time that is the same everywhere.
@@ -509,24 +515,9 @@ func TestDeadline(t *testing.T) {
 		"--deadline soon true":               `option --deadline: "soon": it is no time: say 07:00, 2026-12-01T07:00, 2026-12-01T07:00:00Z or +3h`,
 		"--deadline07:00 true":               "unknown option --deadline07:00; see --help",
 	} {
-		scanned, err := bsub.Scan(strings.Fields(line))
-		var r bsub.Request
-		if err == nil {
-			c := here
-			c.Now = time.Date(2026, 11, 29, 13, 0, 0, 0, time.FixedZone("", 3600))
-			c.Env = []string{"ALLOTMENT_DEADLINE=+8h", "ALLOTMENT_DEADLINE=+9h"}
-			r, err = scanned.Request(nil, c)
-		}
-		got := ""
-		for _, entry := range r.Spec.Env { // the last one counts
-			if strings.HasPrefix(entry, "ALLOTMENT_DEADLINE=") {
-				got = entry
-			}
-		}
-		if err != nil {
-			got = err.Error()
-		}
-		if got != want {
+		c := here
+		c.Now = time.Date(2026, 11, 29, 13, 0, 0, 0, time.FixedZone("", 3600))
+		if got := entryOf(line, c, "ALLOTMENT_DEADLINE", "+8h", "+9h"); got != want {
 			t.Errorf("%s: %s\nwant %s", line, got, want)
 		}
 	}

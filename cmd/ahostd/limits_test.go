@@ -223,7 +223,7 @@ func TestWouldLimit(t *testing.T) {
 }
 
 // R47: a job that has more memory than it asked for is frozen where its host lacks memory, and allotd is asked to
-// requeue it; one within its request is left alone; and what is not needed any more is taken back.
+// requeue it. One within its request is not limited. When memory is there, the plea is withdrawn.
 func TestMemoryIsSaved(t *testing.T) {
 	const mib = 1 << 20
 	var said bytes.Buffer

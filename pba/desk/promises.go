@@ -35,10 +35,10 @@ func (d *Desk) Promises(ctx context.Context) (map[string]*supervise.Promises, er
 	return promises(d.Backend, state.Farm, classes, &d.Limits, paused), nil
 }
 
-// savesOnDemand reports whether a job can be asked to save itself (R33).
-func savesOnDemand(j *backends.Job) bool {
+// tagOf returns what a job's owner said at its submission; of a broken tag nothing counts.
+func tagOf(j *backends.Job) backends.Tag {
 	tag, _, _ := backends.ParseTag(j.Tag)
-	return tag.Checkpoint.OnDemand()
+	return tag
 }
 
 // promises returns them for each host on which a job is, of a farm whose jobs have these classes.
@@ -52,10 +52,8 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 		if j.State != backends.Running && j.State != backends.Suspended || j.IsDummy() {
 			continue
 		}
-		id, minimum, deadline := j.OnHosts(), supervise.Amounts{}, int64(0)
-		if classes[i].Within {
-			minimum, deadline = minimumOf(j), deadlineOf(j)
-		}
+		id, tag := j.OnHosts(), tagOf(j)
+		minimum := minimumOf(&tag)
 		for _, at := range j.Hosts {
 			host := all[at.Host]
 			if host == nil {
@@ -63,7 +61,7 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 			}
 			p := supervise.Promise{
 				Queue: queue, Job: id.Job, Index: id.Index, Slots: at.Slots, Held: j.State == backends.Suspended,
-				Requeues: !j.NoRequeue && !j.Component, Saving: j.Ending && savesOnDemand(j), Protected: classes[i].Within || j.Interactive,
+				Requeues: !j.NoRequeue && !j.Component, Saving: j.Ending && tag.Checkpoint.OnDemand(), Protected: classes[i].Within || j.Interactive,
 			}
 			if j.Slots > 0 {
 				p.Memory = j.Memory / int64(j.Slots) * int64(at.Slots)
@@ -71,8 +69,8 @@ func promises(queue string, farm *backends.Snapshot, classes []plan.Class, limit
 			if classes[i].Within {
 				p.Minimum = promised(limits, j, minimum, at.Slots)
 			}
-			if deadline > 0 {
-				p.Deadline, p.Most = deadline, mostOf(limits, at.Slots)
+			if classes[i].Within && tag.Deadline > 0 {
+				p.Deadline, p.Most = tag.Deadline, mostOf(limits, at.Slots)
 			}
 			host.Jobs = append(host.Jobs, p)
 		}
@@ -101,12 +99,6 @@ func mostOf(limits *settings.Limits, slots int) supervise.Amounts {
 	return most
 }
 
-// deadlineOf returns by when a job should have ended, by its owner's word, in UNIX seconds; 0: nothing is said.
-func deadlineOf(j *backends.Job) int64 {
-	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing counts
-	return tag.Deadline
-}
-
 // part returns slots/of of an amount.
 func part(amount int64, slots, of int) int64 {
 	if of <= slots {
@@ -117,8 +109,7 @@ func part(amount int64, slots, of int) int64 {
 }
 
 // minimumOf returns what a job's owner says that it needs at least.
-func minimumOf(j *backends.Job) supervise.Amounts {
-	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing counts
+func minimumOf(tag *backends.Tag) supervise.Amounts {
 	return supervise.Amounts{supervise.CPU: tag.Minimum.CPU, supervise.Disk: tag.Minimum.Disk, supervise.Network: tag.Minimum.Network}
 }
 
@@ -129,7 +120,8 @@ func amounts(p settings.Promised) supervise.Amounts {
 // minimumInWords returns what a job needs at least by its owner's word, and how much of that counts; "": nothing
 // is said.
 func minimumInWords(limits *settings.Limits, j *backends.Job, within bool) string {
-	minimum := minimumOf(j)
+	tag := tagOf(j)
+	minimum := minimumOf(&tag)
 	if minimum == (supervise.Amounts{}) || j.State.Ended() {
 		return ""
 	}
@@ -170,7 +162,7 @@ func whyNot(limits *settings.Limits, within bool) string {
 // deadlineInWords returns by when a job should have ended by its owner's word, and whether that counts; "": nothing
 // is said.
 func deadlineInWords(limits *settings.Limits, j *backends.Job, within bool) string {
-	at := deadlineOf(j)
+	at := tagOf(j).Deadline
 	if at == 0 || j.State.Ended() {
 		return ""
 	}

@@ -41,9 +41,12 @@ func (d *Desk) WastedBy(ctx context.Context, p Period) (*Waste, error) {
 	}
 	able := d.queue.Abilities().ForEngine
 	found, err := history(ctx, backends.PastQuery{Since: p.From, Most: wasteJobs, Keep: func(j *backends.Job) bool {
+		if p.Project == "" {
+			return true
+		}
 		jobs := []backends.Job{*j}
 		pba.Resolve(able, rules.Policy.Projects, jobs)
-		return p.Project == "" || jobs[0].Project == p.Project
+		return jobs[0].Project == p.Project
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("report waste: %w", err)

@@ -17,5 +17,6 @@ func fullAbilities() backends.ForEngine {
 		HoldUntil: func(context.Context, []backends.HoldUntil) backends.Errors { panic("plan acts") },
 		Reserve:   func(context.Context, []backends.Reservation) backends.Errors { panic("plan acts") },
 		Move:      func(context.Context, []backends.ID, string) backends.Errors { panic("plan acts") },
+		Enlarge:   func(context.Context, backends.ID, int64) error { panic("plan acts") },
 	}
 }

@@ -1,8 +1,8 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -66,28 +66,19 @@ func (s *serving) pleaded(p *Plea) *job {
 
 // whyStays returns why a job's run is not ended for its host's sake; "": it is.
 func (s *serving) whyStays(j *job, p *Plea, asked int64) string {
-	never := s.policy.NeverVictims
-	switch {
-	case asked == 0 || p.Used <= asked:
+	if asked == 0 || p.Used <= asked {
 		return fmt.Sprintf("it has %d MiB there and asked for %d", p.Used>>20, asked>>20)
-	case j.standby, j.lightFor != (backends.ID{}):
-		return "it keeps slots for others"
-	case !j.managed:
-		return "its queue is not managed"
-	case s.offManaged(j):
-		return "it runs on a host that is not managed"
-	case j.pba():
-		return fmt.Sprintf("it is charged to %s", describe(j.pool.Allocation))
-	case j.Interactive:
-		return "it is interactive"
-	case j.Component:
-		return "it is a part of a job that runs as a whole"
+	}
+	if why := cmp.Or(s.whyForeign(j), whyProtected(j)); why != "" {
+		return why
+	}
+	switch exempt := s.exemption(); {
 	case p.Verb == Requeue && j.NoRequeue:
-		return "its owner forbids to requeue it"
-	case slices.Contains(never.Users, j.User), slices.Contains(never.Queues, j.Queue), slices.Contains(never.Projects, j.Project) && j.entitled:
-		return "never_victims names it"
+		return notRequeued
+	case exempt.has(j):
+		return exempted
 	case j.spared == takenBack:
-		return j.spared
+		return takenBack
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ func newReliefScene(t *testing.T, change ...func(*backends.Job)) (s *scene, hog 
 	t.Helper()
 	s = newScene(t, 2, 2).pool("chipA", 1)
 	s.policy.GracePeriod = 7 * time.Second
-	s.state.Abilities.Enlarge = func(context.Context, backends.ID, int64) error { panic("plan acts") }
 	for i := range s.state.Farm.Hosts {
 		s.state.Farm.Hosts[i].Memory = 1000 << 20
 	}

@@ -13,7 +13,7 @@ import (
 // findVictims applies R16 to every running job: which may be preempted now, and why
 // the others may not.
 func (b *books) findVictims() {
-	exempt := exemption{users: set(b.policy.NeverVictims.Users), projects: set(b.policy.NeverVictims.Projects), queues: set(b.policy.NeverVictims.Queues)}
+	exempt := b.exemption()
 	immune, lowered := b.immune(), b.spareLowered()
 	b.protect()
 	for _, j := range b.running {
@@ -62,10 +62,26 @@ func (b *books) itemOn(h *host, j *job) item {
 	return it
 }
 
+// exemption is whose jobs are never victims.
 type exemption struct{ users, projects, queues map[string]bool }
 
-func (b *books) whySpared(j *job, exempt exemption) string {
-	ran := b.now.Sub(j.Started)
+func (b *books) exemption() exemption {
+	never := &b.policy.NeverVictims
+	return exemption{users: set(never.Users), projects: set(never.Projects), queues: set(never.Queues)}
+}
+
+func (e *exemption) has(j *job) bool {
+	return e.users[j.User] || e.queues[j.Queue] || e.projects[j.Project] && j.entitled
+}
+
+// Why a job is spared, where that is said in several places.
+const (
+	exempted    = "never_victims names it"
+	notRequeued = "its owner forbids to requeue it"
+)
+
+// whyForeign returns why a running job is not the engine's to end; "": it is.
+func (b *books) whyForeign(j *job) string {
 	switch {
 	case j.standby:
 		return "it keeps a slot free for " + j.Project
@@ -73,8 +89,13 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 		return "its queue is not managed"
 	case b.offManaged(j):
 		return "it runs on a host that is not managed"
-	case j.leaving:
-		return takenBack
+	}
+	return ""
+}
+
+// whyProtected returns what protects a running job, whatever its end is for; "": nothing does.
+func whyProtected(j *job) string {
+	switch {
 	case j.pba():
 		return fmt.Sprintf("it is charged to %s", describe(j.pool.Allocation))
 	case j.lightFor != (backends.ID{}):
@@ -83,10 +104,26 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 		return "it is interactive"
 	case j.Component:
 		return "it is a part of a job that runs as a whole"
+	}
+	return ""
+}
+
+func (b *books) whySpared(j *job, exempt exemption) string {
+	if why := b.whyForeign(j); why != "" {
+		return why
+	}
+	if j.leaving {
+		return takenBack
+	}
+	if why := whyProtected(j); why != "" {
+		return why
+	}
+	ran := b.now.Sub(j.Started)
+	switch {
 	case j.Exclusive:
 		return "it has its hosts for itself"
 	case j.preempt == backends.PreemptRequeue && j.NoRequeue:
-		return "its owner forbids to requeue it"
+		return notRequeued
 	case j.preempt == backends.PreemptSuspend && !b.state.Abilities.SuspendFrees:
 		return "its owner chose suspend, which frees nothing on this queue"
 	case ran < b.policy.MinRuntime && !startedAhead(j.Job, b.now):
@@ -95,8 +132,8 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 		return "its run limit ends it sooner than a reclaim would"
 	case j.Ending:
 		return "it is ending already"
-	case exempt.users[j.User], exempt.queues[j.Queue], exempt.projects[j.Project] && j.entitled:
-		return "never_victims names it"
+	case exempt.has(j):
+		return exempted
 	}
 	return b.hourlyCapReason(j)
 }

@@ -15,7 +15,7 @@ type Limits struct {
 	Mode     LimitsMode              `yaml:"mode"`
 	Slot     Promised                `yaml:"slot"`     // what each slot of a job within a guarantee was promised
 	Projects map[string]PromisedPart `yaml:"projects"` // instead of Slot, of these projects' jobs
-	Most     PromisedPart            `yaml:"most"`     // what a job's minimum counts up to, for each of its slots; what is not named is Slot's
+	Most     PromisedPart            `yaml:"most"`     // the most that a job's minimum counts, for each of its slots; a resource that it does not name has Slot's amount
 	Disk     unit.Size               `yaml:"disk"`     // bytes that the disks of a host read and write in a second; 0: it is found out
 	Network  unit.Size               `yaml:"network"`  // bytes that a host sends in a second; likewise
 	Kill     bool                    `yaml:"kill"`     // a job that has more memory than it asked for, and is not to be requeued, may be killed to save its host
